@@ -1,0 +1,18 @@
+//! What a connector is.
+//!
+//! A connector gives the host a [`Source`] and its [`Settler`], or a [`Sink`], or all three, and says with
+//! [`Support`] which settlements it can really do. Its options are an [`options::Table`], from which come the TOML
+//! keys, their errors, `tidegate options` and the reference.
+//!
+//! This crate knows no concrete connector and no broker.
+#![forbid(unsafe_code)]
+
+mod clock;
+pub mod options;
+mod sink;
+mod source;
+pub mod units;
+
+pub use clock::Clock;
+pub use sink::{Inbox, Sink, SinkError, inbox};
+pub use source::{ReceiveError, ReceiveFault, Settler, Source, Support};
