@@ -7,12 +7,14 @@
 //! This crate knows no concrete connector and no broker.
 #![forbid(unsafe_code)]
 
+mod backoff;
 mod clock;
 pub mod options;
 mod sink;
 mod source;
 pub mod units;
 
+pub use backoff::Backoff;
 pub use clock::Clock;
 pub use sink::{Inbox, Sink, SinkError, inbox};
 pub use source::{ReceiveError, ReceiveFault, Settler, Source, Support};

@@ -92,6 +92,8 @@ pub enum Kind {
     Choice(&'static [&'static str]),
     /// The name of a policy in the same configuration.
     PolicyName,
+    /// A file or directory; a relative one counts from the directory of the configuration file.
+    Path,
 }
 
 /// What a user wrote for one key.
@@ -110,7 +112,7 @@ pub enum Raw {
 /// A typed value.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
-    /// Text, a choice or a policy name.
+    /// Text, a choice, a policy name or a path.
     Text(String),
     /// A number.
     Integer(i64),
@@ -123,7 +125,7 @@ pub enum Value {
 }
 
 /// The options of one source or sink, checked and with defaults filled in.
-#[derive(Clone, Default)]
+#[derive(Clone, Default, PartialEq)]
 pub struct Values {
     values: BTreeMap<&'static str, Value>,
     secrets: Vec<&'static str>,
@@ -139,6 +141,14 @@ pub enum OptionError {
         key: String,
         /// The nearest known key, if one is near.
         nearest: Option<&'static str>,
+    },
+    /// The option belongs to the connector's other side.
+    #[error("`{key}` is an option of {side}s only")]
+    WrongSide {
+        /// The key.
+        key: &'static str,
+        /// The side that it belongs to.
+        side: Side,
     },
     /// A required option is absent.
     #[error("`{key}` is required: {summary}")]
@@ -164,7 +174,7 @@ impl OptionError {
     pub fn key(&self) -> &str {
         match self {
             Self::Unknown { key, .. } => key,
-            Self::Missing { key, .. } | Self::Invalid { key, .. } => key,
+            Self::WrongSide { key, .. } | Self::Missing { key, .. } | Self::Invalid { key, .. } => key,
         }
     }
 }
@@ -175,12 +185,16 @@ impl Table {
     /// # Errors
     /// Every mistake, in the order of the table, unknown keys first.
     pub fn read(&self, side: Side, raw: &BTreeMap<String, Raw>) -> Result<Values, Vec<OptionError>> {
-        let mut errors = Vec::new();
-        for key in raw.keys() {
-            if self.find(side, key).is_none() {
-                errors.push(OptionError::Unknown { key: key.clone(), nearest: self.nearest(side, key) });
-            }
-        }
+        let (values, errors) = self.read_valid(side, raw);
+        if errors.is_empty() { Ok(values) } else { Err(errors) }
+    }
+
+    /// Reads what is valid and reports what is not, for callers that go on to look for further mistakes in what
+    /// they got.
+    #[must_use]
+    pub fn read_valid(&self, side: Side, raw: &BTreeMap<String, Raw>) -> (Values, Vec<OptionError>) {
+        let unknown = raw.keys().filter(|key| self.find(side, key).is_none());
+        let mut errors: Vec<_> = unknown.map(|key| self.unknown(side, key)).collect();
         let mut values = Values::default();
         for spec in self.on_side(side) {
             let given = raw.get(spec.key).cloned();
@@ -200,10 +214,15 @@ impl Table {
                         values.secrets.push(spec.key);
                     }
                 }
+                // What was found may be the secret itself, in the wrong place or of the wrong kind.
+                Err(_) if spec.secret => {
+                    let problem = format!("must be {}", spec.kind);
+                    errors.push(OptionError::Invalid { key: spec.key, problem });
+                }
                 Err(problem) => errors.push(OptionError::Invalid { key: spec.key, problem }),
             }
         }
-        if errors.is_empty() { Ok(values) } else { Err(errors) }
+        (values, errors)
     }
 
     /// The options that a source or a sink reads.
@@ -217,21 +236,41 @@ impl Table {
         self.on_side(side).find(|spec| spec.key == key)
     }
 
-    fn nearest(&self, side: Side, key: &str) -> Option<&'static str> {
-        nearest(key, self.on_side(side).map(|spec| spec.key))
+    fn unknown(&self, side: Side, key: &str) -> OptionError {
+        match self.find(Side::Both, key) {
+            Some(OptionSpec { key, side, .. }) => OptionError::WrongSide { key, side: *side },
+            None => {
+                let nearest = nearest(key, self.on_side(side).map(|spec| spec.key));
+                OptionError::Unknown { key: key.to_owned(), nearest }
+            }
+        }
     }
 }
 
-/// The candidate nearest to `word`, if one is near enough to be what was meant.
+/// The candidate nearest to `word`, if one is near enough to be what was meant. What two dotted keys have in common at
+/// their beginning counts for nothing, or every key of a connector would be near every other.
 pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     /// Below this a suggestion confuses more than it helps.
     const SIMILARITY_MIN: f64 = 0.75;
     candidates
         .into_iter()
-        .map(|candidate| (strsim::jaro_winkler(word, candidate), candidate))
+        .map(|candidate| {
+            let (own, other) = without_common_parts(word, candidate);
+            (strsim::jaro_winkler(own, other), candidate)
+        })
         .filter(|(similarity, _)| *similarity >= SIMILARITY_MIN)
         .max_by(|(a, _), (b, _)| a.total_cmp(b))
         .map(|(_, candidate)| candidate)
+}
+
+fn without_common_parts<'k>(mut one: &'k str, mut other: &'k str) -> (&'k str, &'k str) {
+    while let (Some((first, rest)), Some((other_first, other_rest))) =
+        (one.split_once('.'), other.split_once('.'))
+        && first == other_first
+    {
+        (one, other) = (rest, other_rest);
+    }
+    (one, other)
 }
 
 impl Kind {
@@ -252,7 +291,7 @@ impl Kind {
     /// Texts are read for every kind, since a SQL `WITH` clause has nothing else.
     fn read_text(self, text: &str) -> Result<Value, String> {
         match self {
-            Self::Text | Self::PolicyName => Ok(Value::Text(text.to_owned())),
+            Self::Text | Self::PolicyName | Self::Path => Ok(Value::Text(text.to_owned())),
             Self::Bool => match text {
                 "true" => Ok(Value::Bool(true)),
                 "false" => Ok(Value::Bool(false)),
@@ -290,6 +329,16 @@ impl Kind {
     }
 }
 
+impl fmt::Display for Side {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Both => "source and sink",
+            Self::Source => "source",
+            Self::Sink => "sink",
+        })
+    }
+}
+
 /// What a value of this kind is, for errors and references.
 impl fmt::Display for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -303,14 +352,47 @@ impl fmt::Display for Kind {
                 let max = units::format_duration(Duration::from_millis(*max_millis));
                 write!(f, "a duration from {min} to {max}")
             }
-            Self::Size { min, max } => write!(f, "a size from {min} to {max} bytes"),
+            Self::Size { min, max } => {
+                write!(f, "a size from {} to {}", units::format_size(*min), units::format_size(*max))
+            }
             Self::Choice(words) => write!(f, "one of `{}`", words.join("`, `")),
             Self::PolicyName => f.write_str("the name of a policy"),
+            Self::Path => f.write_str("a path"),
+        }
+    }
+}
+
+impl fmt::Display for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Text(text) => write!(f, "`{text}`"),
+            Self::Integer(number) => write!(f, "{number}"),
+            Self::Bool(value) => write!(f, "{value}"),
+            Self::Duration(duration) => f.write_str(&units::format_duration(*duration)),
+            Self::Size(bytes) => f.write_str(&units::format_size(*bytes)),
         }
     }
 }
 
 impl Values {
+    /// The value of an option, if it was given or has a default.
+    #[must_use]
+    pub fn get(&self, key: &str) -> Option<&Value> {
+        self.values.get(key)
+    }
+
+    /// The keys that have a value, in alphabetical order.
+    pub fn keys(&self) -> impl Iterator<Item = &'static str> {
+        self.values.keys().copied()
+    }
+
+    /// The value of an option as it may be shown: a secret is not.
+    #[must_use]
+    pub fn shown(&self, key: &str) -> Option<String> {
+        let value = self.values.get(key)?;
+        Some(if self.secrets.contains(&key) { "(secret)".to_owned() } else { value.to_string() })
+    }
+
     /// A text, if it was given or has a default.
     #[must_use]
     pub fn text(&self, key: &str) -> Option<&str> {
@@ -353,7 +435,8 @@ impl Values {
         }
     }
 
-    /// Replaces a secret's text by what it stands for, once `env:` and `file:` have been looked up.
+    /// Replaces a text by what it stands for: a secret once `env:` and `file:` have been looked up, a path once it is
+    /// known where it counts from.
     pub fn set_text(&mut self, key: &'static str, text: String) {
         self.values.insert(key, Value::Text(text));
     }
@@ -441,6 +524,24 @@ mod tests {
     }
 
     #[test]
+    fn the_nearest_key_is_near_where_it_differs() {
+        let keys = ["limits.rules-size", "limits.memory", "source.main-topic"];
+        assert_eq!(nearest("limits.retries", keys), None);
+        assert_eq!(nearest("limits.memroy", keys), Some("limits.memory"));
+        assert_eq!(nearest("sorce.main-topic", keys), Some("source.main-topic"));
+        assert_eq!(nearest("main-topic", keys), None);
+        assert_eq!(nearest("", keys), None);
+    }
+
+    #[test]
+    fn a_secret_of_the_wrong_kind_is_not_shown() {
+        let errors =
+            read(&[("test.endpoints", Raw::Text("a:1".into())), ("test.secret", Raw::Integer(73_313))])
+                .expect_err("invalid");
+        assert_eq!(errors, ["`test.secret` must be text"]);
+    }
+
+    #[test]
     fn secrets_are_not_shown() {
         let values = read(&[
             ("test.endpoints", Raw::Text("a:1".into())),
@@ -448,5 +549,7 @@ mod tests {
         ])
         .expect("valid");
         assert!(!format!("{values:?}").contains("hunter2"));
+        assert_eq!(values.shown("test.secret").as_deref(), Some("(secret)"));
+        assert_eq!(values.shown("test.wait").as_deref(), Some("20s"));
     }
 }

@@ -87,6 +87,18 @@ pub fn parse_size(text: &str) -> Result<u64, UnitError> {
     number.checked_mul(bytes_per_unit).ok_or_else(|| UnitError::Range(text.to_owned()))
 }
 
+/// Writes a size the way [`parse_size`] reads it, in the largest unit that divides it, such as `64MiB`.
+#[must_use]
+pub fn format_size(bytes: u64) -> String {
+    let unit = [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)]
+        .into_iter()
+        .find(|(_, per)| bytes > 0 && bytes.is_multiple_of(*per));
+    match unit {
+        Some((unit, per)) => format!("{}{unit}", bytes / per),
+        None => format!("{bytes}B"),
+    }
+}
+
 fn leading_number(text: &str) -> Option<(u64, &str)> {
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, rest) = text.split_at(digits);
@@ -123,5 +135,8 @@ mod tests {
         assert_eq!(parse_size("64MiB"), Ok(64 << 20));
         assert_eq!(parse_size("512 KiB"), Ok(512 << 10));
         assert!(matches!(parse_size("64MB"), Err(UnitError::Unit { .. })));
+        for bytes in [0, 1, 1_023, 1 << 10, 1_536, 64 << 20, 3 << 30, u64::MAX] {
+            assert_eq!(parse_size(&format_size(bytes)), Ok(bytes));
+        }
     }
 }
