@@ -1,0 +1,6 @@
+//! What can happen, by area. Each area has its events and the metric families that they move.
+
+pub mod flow;
+pub mod host;
+pub mod policy;
+pub mod rocketmq;

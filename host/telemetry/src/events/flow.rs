@@ -1,0 +1,408 @@
+//! Events of flows: what the lease book, the policies and the sinks did with deliveries.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::Unit;
+
+use crate::metrics::{Registry, words};
+use tidegate_model::DeliveryId;
+
+use crate::{Event, Metrics};
+
+words!(VerdictKind, Origin, SettleResult, Irregularity);
+
+/// The metric families that these events move.
+#[derive(Debug)]
+pub(crate) struct Families {
+    received: Family<FlowLabel, Counter>,
+    verdicts: Family<VerdictLabels, Counter>,
+    emitted: Family<FlowLabel, Counter>,
+    settled: Family<SettledLabels, Counter>,
+    endings: Family<EndingLabels, Counter>,
+    receive_errors: Family<FlowLabel, Counter>,
+    in_flight: Family<FlowLabel, Gauge>,
+    in_flight_bytes: Family<FlowLabel, Gauge>,
+    queued: Family<FlowLabel, Gauge>,
+    keys: Family<FlowLabel, Gauge>,
+    decision_seconds: Family<FlowLabel, Histogram, fn() -> Histogram>,
+    hold_seconds: Family<FlowLabel, Histogram, fn() -> Histogram>,
+}
+
+#[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
+struct FlowLabel {
+    flow: Arc<str>,
+}
+
+#[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
+struct VerdictLabels {
+    flow: Arc<str>,
+    verdict: VerdictKind,
+    origin: Origin,
+}
+
+#[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
+struct SettledLabels {
+    flow: Arc<str>,
+    verb: &'static str,
+    result: SettleResult,
+}
+
+#[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
+struct EndingLabels {
+    flow: Arc<str>,
+    cause: Irregularity,
+}
+
+/// The kinds of verdict.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub enum VerdictKind {
+    /// Handed to the sink.
+    Deliver,
+    /// Given back for a while.
+    Defer,
+    /// Dead-lettered.
+    Reject,
+    /// Settled without a sink.
+    Discard,
+}
+
+/// Who decided.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub enum Origin {
+    /// The policy.
+    Policy,
+    /// The policy's `on-error`, since the policy could not.
+    OnError,
+    /// Nobody: the flow has no policy.
+    None,
+}
+
+/// What came of a settlement.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub enum SettleResult {
+    /// The broker took it.
+    Done,
+    /// The lease had run out.
+    LeaseGone,
+    /// The broker was in trouble.
+    Broker,
+    /// The broker refuses such a thing.
+    Refused,
+}
+
+/// What can happen to a delivery beside the regular road.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub enum Irregularity {
+    /// Its lease ran out before it was emitted; it comes again.
+    ExpiredQueued,
+    /// Its lease ran out while the sink had it; its late report was answered so.
+    ExpiredEmitted,
+    /// It came a second time or later.
+    Redelivered,
+    /// It came again only because an earlier one of its ordered key did; the sink does not see it twice.
+    Rerun,
+    /// The same, and the sink sees it twice.
+    Duplicate,
+    /// It was dropped because an earlier one of its ordered key comes again.
+    Dropped,
+    /// Its settlement had no effect; it comes again.
+    SettleFailed,
+    /// A safety valve turned its deferral into something final, or shortened it.
+    Valve,
+    /// The state machine was used wrongly; a bug.
+    Bug,
+}
+
+impl Families {
+    pub(crate) fn register(registry: &mut Registry) -> Self {
+        let families = Self {
+            received: Family::default(),
+            verdicts: Family::default(),
+            emitted: Family::default(),
+            settled: Family::default(),
+            endings: Family::default(),
+            receive_errors: Family::default(),
+            in_flight: Family::default(),
+            in_flight_bytes: Family::default(),
+            queued: Family::default(),
+            keys: Family::default(),
+            decision_seconds: Family::new_with_constructor(decision_histogram),
+            hold_seconds: Family::new_with_constructor(hold_histogram),
+        };
+        let registry = registry.sub_registry_with_prefix("flow");
+        registry.register("received", "Deliveries received", families.received.clone());
+        registry.register("verdicts", "Decisions by verdict and by who decided", families.verdicts.clone());
+        registry.register("emitted", "Deliveries handed to the sink", families.emitted.clone());
+        registry.register("settled", "Settlements by verb and result", families.settled.clone());
+        registry.register(
+            "irregularities",
+            "Deliveries that left the regular road",
+            families.endings.clone(),
+        );
+        registry.register("receive_errors", "Receives that failed", families.receive_errors.clone());
+        registry.register("in_flight", "Deliveries held", families.in_flight.clone());
+        registry.register_with_unit(
+            "in_flight",
+            "Memory held",
+            Unit::Bytes,
+            families.in_flight_bytes.clone(),
+        );
+        registry.register("queued", "Accepted deliveries waiting for the sink", families.queued.clone());
+        registry.register("keys", "Active keys", families.keys.clone());
+        registry.register_with_unit(
+            "decision",
+            "One decision",
+            Unit::Seconds,
+            families.decision_seconds.clone(),
+        );
+        registry.register_with_unit(
+            "hold",
+            "From receiving a delivery to handing it to the sink",
+            Unit::Seconds,
+            families.hold_seconds.clone(),
+        );
+        families
+    }
+}
+
+/// From 250 ns, a reused instance's call, to 16 ms, thrice the default deadline.
+fn decision_histogram() -> Histogram {
+    Histogram::new([250e-9, 500e-9, 1e-6, 2e-6, 5e-6, 10e-6, 50e-6, 250e-6, 1e-3, 5e-3, 16e-3])
+}
+
+/// From 100 us to the longest usual lease.
+fn hold_histogram() -> Histogram {
+    Histogram::new([100e-6, 500e-6, 1e-3, 5e-3, 10e-3, 50e-3, 100e-3, 500e-3, 1.0, 5.0, 15.0, 60.0])
+}
+
+/// What a flow did since the last one of these. Counted in the flow's loop and emitted once per turn, so that the
+/// road of a message has no look-up of metrics on it.
+#[derive(Clone, Debug, Default)]
+pub struct Progress {
+    /// Deliveries received.
+    pub received: u64,
+    /// Deliveries handed to the sink.
+    pub emitted: u64,
+    /// Decisions, by kind and origin.
+    pub verdicts: Vec<(VerdictKind, Origin, u64)>,
+    /// Settlements, by verb and result.
+    pub settled: Vec<(&'static str, SettleResult, u64)>,
+    /// Deliveries that left the regular road.
+    pub irregularities: Vec<(Irregularity, u64)>,
+    /// Times that single decisions took. A sample: at most a few per turn.
+    pub decision_times: Vec<Duration>,
+    /// Times that deliveries were held before emission. A sample likewise.
+    pub hold_times: Vec<Duration>,
+}
+
+impl Progress {
+    /// Adds one decision.
+    pub fn verdict(&mut self, kind: VerdictKind, origin: Origin) {
+        match self.verdicts.iter_mut().find(|(k, o, _)| *k == kind && *o == origin) {
+            Some((_, _, count)) => *count += 1,
+            None => self.verdicts.push((kind, origin, 1)),
+        }
+    }
+
+    /// Adds one settlement.
+    pub fn settlement(&mut self, verb: &'static str, result: SettleResult) {
+        match self.settled.iter_mut().find(|(v, r, _)| *v == verb && *r == result) {
+            Some((_, _, count)) => *count += 1,
+            None => self.settled.push((verb, result, 1)),
+        }
+    }
+
+    /// Adds `count` deliveries that left the regular road.
+    pub fn irregularity(&mut self, cause: Irregularity, count: u64) {
+        match self.irregularities.iter_mut().find(|(c, _)| *c == cause) {
+            Some((_, total)) => *total += count,
+            None => self.irregularities.push((cause, count)),
+        }
+    }
+}
+
+/// One turn of a flow's loop.
+#[derive(Debug)]
+pub struct Turned<'a> {
+    /// The flow.
+    pub flow: &'a Arc<str>,
+    /// What it did. Emptied, its allocations kept.
+    pub progress: &'a mut Progress,
+    /// Deliveries held now.
+    pub in_flight: usize,
+    /// Bytes held now.
+    pub in_flight_bytes: usize,
+    /// Accepted deliveries that wait for the sink now.
+    pub queued: usize,
+    /// Active keys now.
+    pub keys: usize,
+}
+
+impl Event for Turned<'_> {
+    fn record(self, metrics: &Metrics) {
+        let families = &metrics.flow;
+        let label = FlowLabel { flow: Arc::clone(self.flow) };
+        let progress = self.progress;
+        add(&families.received, &label, std::mem::take(&mut progress.received));
+        add(&families.emitted, &label, std::mem::take(&mut progress.emitted));
+        for (verdict, origin, count) in progress.verdicts.drain(..) {
+            let labels = VerdictLabels { flow: Arc::clone(self.flow), verdict, origin };
+            families.verdicts.get_or_create(&labels).inc_by(count);
+        }
+        for (verb, result, count) in progress.settled.drain(..) {
+            let labels = SettledLabels { flow: Arc::clone(self.flow), verb, result };
+            families.settled.get_or_create(&labels).inc_by(count);
+        }
+        for (cause, count) in progress.irregularities.drain(..) {
+            let labels = EndingLabels { flow: Arc::clone(self.flow), cause };
+            families.endings.get_or_create(&labels).inc_by(count);
+        }
+        let decisions = families.decision_seconds.get_or_create(&label);
+        for time in progress.decision_times.drain(..) {
+            decisions.observe(time.as_secs_f64());
+        }
+        drop(decisions);
+        let holds = families.hold_seconds.get_or_create(&label);
+        for time in progress.hold_times.drain(..) {
+            holds.observe(time.as_secs_f64());
+        }
+        drop(holds);
+        set(&families.in_flight, &label, self.in_flight);
+        set(&families.in_flight_bytes, &label, self.in_flight_bytes);
+        set(&families.queued, &label, self.queued);
+        set(&families.keys, &label, self.keys);
+    }
+}
+
+fn add(family: &Family<FlowLabel, Counter<u64, AtomicU64>>, label: &FlowLabel, count: u64) {
+    if count > 0 {
+        family.get_or_create(label).inc_by(count);
+    }
+}
+
+fn set(family: &Family<FlowLabel, Gauge>, label: &FlowLabel, value: usize) {
+    family.get_or_create(label).set(i64::try_from(value).unwrap_or(i64::MAX));
+}
+
+/// A receive failed; the worker waits and asks again.
+#[derive(Debug)]
+pub struct ReceiveFailed<'a> {
+    /// The flow.
+    pub flow: &'a Arc<str>,
+    /// One sentence.
+    pub detail: &'a str,
+    /// How many receives in a row have failed, this one included.
+    pub in_a_row: u32,
+    /// How long the worker waits now.
+    pub wait: Duration,
+}
+
+impl Event for ReceiveFailed<'_> {
+    fn record(self, metrics: &Metrics) {
+        metrics.flow.receive_errors.get_or_create(&FlowLabel { flow: Arc::clone(self.flow) }).inc();
+        // A broker that stays away is one story: say it when it begins, then ever more rarely.
+        if self.in_a_row.is_power_of_two() {
+            let wait_ms = u64::try_from(self.wait.as_millis()).unwrap_or(u64::MAX);
+            tracing::warn!(flow = %self.flow, in_a_row = self.in_a_row, wait_ms, "cannot receive: {}", self.detail);
+        } else {
+            tracing::debug!(flow = %self.flow, in_a_row = self.in_a_row, "cannot receive: {}", self.detail);
+        }
+    }
+}
+
+/// A flow's state changed.
+#[derive(Debug)]
+pub struct StateChanged<'a> {
+    /// The flow.
+    pub flow: &'a Arc<str>,
+    /// What it is now, such as `running`.
+    pub state: &'static str,
+    /// Why, when there is something to say.
+    pub reason: Option<&'a str>,
+}
+
+impl Event for StateChanged<'_> {
+    fn record(self, _metrics: &Metrics) {
+        match self.reason {
+            Some(reason) => tracing::warn!(flow = %self.flow, "flow {}: {reason}", self.state),
+            None => tracing::info!(flow = %self.flow, "flow {}", self.state),
+        }
+    }
+}
+
+/// A delivery was rejected, or discarded, and will not come again.
+#[derive(Debug)]
+pub struct Rejected<'a> {
+    /// The flow.
+    pub flow: &'a Arc<str>,
+    /// The broker's name of the message.
+    pub message_id: &'a str,
+    /// The key it belongs to.
+    pub key: &'a str,
+    /// Why.
+    pub reason: &'a str,
+    /// Where it went: a sink's name, `broker` for the broker's own dead letters, or none.
+    pub dead_letter: Option<&'a str>,
+}
+
+impl Event for Rejected<'_> {
+    fn record(self, _metrics: &Metrics) {
+        match self.dead_letter {
+            Some(to) => {
+                tracing::warn!(flow = %self.flow, id = self.message_id, key = self.key, "rejected to {to}: {}", self.reason);
+            }
+            None => tracing::warn!(
+                flow = %self.flow, id = self.message_id, key = self.key,
+                "rejected and dropped, the flow has no dead-letter sink: {}", self.reason
+            ),
+        }
+    }
+}
+
+/// A settlement did not take effect.
+#[derive(Debug)]
+pub struct SettleFailed<'a> {
+    /// The flow.
+    pub flow: &'a Arc<str>,
+    /// The broker's name of the message.
+    pub message_id: &'a str,
+    /// What was said.
+    pub detail: &'a str,
+    /// Whether the lease had simply run out.
+    pub lease_gone: bool,
+}
+
+impl Event for SettleFailed<'_> {
+    fn record(self, _metrics: &Metrics) {
+        if self.lease_gone {
+            tracing::debug!(flow = %self.flow, id = self.message_id, "{}", self.detail);
+        } else {
+            tracing::warn!(flow = %self.flow, id = self.message_id, "{}", self.detail);
+        }
+    }
+}
+
+/// The lease book was used wrongly, or is wrong itself.
+#[derive(Debug)]
+pub struct BookBug<'a> {
+    /// The flow.
+    pub flow: &'a Arc<str>,
+    /// What happened.
+    pub what: &'static str,
+    /// The delivery concerned, if it is about one.
+    pub id: Option<DeliveryId>,
+}
+
+impl Event for BookBug<'_> {
+    fn record(self, _metrics: &Metrics) {
+        let id = self.id.map(|id| id.0);
+        tracing::error!(flow = %self.flow, delivery = id, "bug in the lease book, please report it: {}", self.what);
+    }
+}

@@ -1,0 +1,500 @@
+//! Events of the policy engine: loads, swaps, failures, calls.
+//!
+//! `policy` is its name in the configuration. What guests say, and digests, go to the log only.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::Unit;
+
+use crate::metrics::{Name, Registry, call_seconds, words};
+use crate::{Event, Metrics};
+
+words!(ReloadResult);
+
+/// The metric families that these events move.
+#[derive(Debug)]
+pub(crate) struct Families {
+    allocator: Family<AllocatorLabel, Gauge>,
+    calls: Family<CallLabels, Counter>,
+    failures: Family<FailureLabels, Counter>,
+    instances_started: Family<PolicyLabel, Counter>,
+    state_evictions: Family<PolicyLabel, Counter>,
+    log_lines: Family<LogLabels, Counter>,
+    log_lines_dropped: Family<PolicyLabel, Counter>,
+    call_seconds: Family<PolicyLabel, Histogram, fn() -> Histogram>,
+    breaker_open: Family<PolicyLabel, Gauge>,
+    reloads: Family<ReloadLabels, Counter>,
+    last_reload_successful: Family<PolicyLabel, Gauge>,
+    last_reload_success_timestamp: Family<PolicyLabel, Gauge<f64, AtomicU64>>,
+    generation: Family<PolicyLabel, Gauge>,
+}
+
+#[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
+struct AllocatorLabel {
+    allocator: &'static str,
+}
+
+#[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
+struct PolicyLabel {
+    policy: Name,
+}
+
+#[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
+struct CallLabels {
+    policy: Name,
+    verdict: &'static str,
+}
+
+#[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
+struct FailureLabels {
+    policy: Name,
+    cause: &'static str,
+}
+
+#[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
+struct LogLabels {
+    policy: Name,
+    level: &'static str,
+}
+
+#[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
+struct ReloadLabels {
+    policy: Name,
+    result: ReloadResult,
+    cause: &'static str,
+}
+
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+enum ReloadResult {
+    Applied,
+    Rejected,
+    Unchanged,
+}
+
+impl Families {
+    pub(crate) fn register(registry: &mut Registry) -> Self {
+        let families = Self {
+            allocator: Family::default(),
+            calls: Family::default(),
+            failures: Family::default(),
+            instances_started: Family::default(),
+            state_evictions: Family::default(),
+            log_lines: Family::default(),
+            log_lines_dropped: Family::default(),
+            call_seconds: Family::new_with_constructor(call_seconds),
+            breaker_open: Family::default(),
+            reloads: Family::default(),
+            last_reload_successful: Family::default(),
+            last_reload_success_timestamp: Family::default(),
+            generation: Family::default(),
+        };
+        families.register_calls(registry.sub_registry_with_prefix("policy"));
+        families.register_reloads(registry.sub_registry_with_prefix("policy"));
+        families
+    }
+
+    fn register_calls(&self, area: &mut Registry) {
+        area.register("allocator", "1 for where instances get their memory from", self.allocator.clone());
+        area.register("calls", "Decisions that a policy made, by verdict", self.calls.clone());
+        area.register(
+            "failures",
+            "Messages that a policy did not decide and that followed its on-error, by cause",
+            self.failures.clone(),
+        );
+        area.register(
+            "instances_started",
+            "Instances made: the first, after a failure, after a reload, after many uses",
+            self.instances_started.clone(),
+        );
+        area.register(
+            "state_evictions",
+            "Buckets and counters that went to make room for others",
+            self.state_evictions.clone(),
+        );
+        area.register("log_lines", "Lines that policies logged, by level", self.log_lines.clone());
+        area.register(
+            "log_lines_dropped",
+            "Lines that policies logged beyond what the host takes",
+            self.log_lines_dropped.clone(),
+        );
+        area.register_with_unit(
+            "call",
+            "Duration of a sample of the decisions",
+            Unit::Seconds,
+            self.call_seconds.clone(),
+        );
+        area.register(
+            "breaker_open",
+            "1 while a policy is not asked because it failed too often",
+            self.breaker_open.clone(),
+        );
+    }
+
+    fn register_reloads(&self, area: &mut Registry) {
+        area.register("reloads", "Candidates looked at, by result and cause", self.reloads.clone());
+        area.register(
+            "last_reload_successful",
+            "1 when what is on disk is what runs, 0 when it was rejected",
+            self.last_reload_successful.clone(),
+        );
+        area.register_with_unit(
+            "last_reload_success_timestamp",
+            "Unix time of the last look at the disk that ended well",
+            Unit::Seconds,
+            self.last_reload_success_timestamp.clone(),
+        );
+        area.register(
+            "generation",
+            "Number of the generation that runs, 0 for none",
+            self.generation.clone(),
+        );
+    }
+
+    fn reload(&self, policy: &Arc<str>, result: ReloadResult, cause: &'static str) {
+        self.reloads.get_or_create(&ReloadLabels { policy: policy.into(), result, cause }).inc();
+        let successful = i64::from(result != ReloadResult::Rejected);
+        self.last_reload_successful.get_or_create(&label(policy)).set(successful);
+    }
+
+    fn reload_succeeded_at(&self, policy: &Arc<str>, unix_seconds: f64) {
+        self.last_reload_success_timestamp.get_or_create(&label(policy)).set(unix_seconds);
+    }
+}
+
+fn label(policy: &Arc<str>) -> PolicyLabel {
+    PolicyLabel { policy: policy.into() }
+}
+
+/// The pool of instances could not be reserved; instances come from the system.
+#[derive(Debug)]
+pub struct PoolUnavailable<'a> {
+    /// Instances asked for.
+    pub instances: u32,
+    /// Bytes of each instance's memory.
+    pub memory_bytes: u64,
+    /// Why not.
+    pub reason: &'a str,
+}
+
+impl Event for PoolUnavailable<'_> {
+    fn record(self, _metrics: &Metrics) {
+        tracing::warn!(
+            instances = self.instances,
+            memory_bytes = self.memory_bytes,
+            reason = self.reason,
+            "cannot reserve address space for the pool of policy instances; fresh instances come from the system, \
+             which takes about twice as long. Raise the limit (`ulimit -v`), or configure smaller policies"
+        );
+    }
+}
+
+/// The engine is set up.
+#[derive(Debug)]
+pub struct EngineReady {
+    /// Where instances get their memory from.
+    pub allocator: &'static str,
+}
+
+impl Event for EngineReady {
+    fn record(self, metrics: &Metrics) {
+        metrics.policy.allocator.get_or_create(&AllocatorLabel { allocator: self.allocator }).set(1);
+        tracing::debug!(allocator = self.allocator, "policy engine ready");
+    }
+}
+
+/// A candidate went into force.
+#[derive(Debug)]
+pub struct Applied<'a> {
+    /// The policy.
+    pub policy: &'a Arc<str>,
+    /// Number of the new generation.
+    pub generation: u64,
+    /// What the policy calls itself, with its version.
+    pub described: &'a str,
+    /// Digest of the component.
+    pub component_sha256: &'a str,
+    /// Digest of the rules, if there are any.
+    pub rules_sha256: Option<&'a str>,
+    /// From the first read to the swap.
+    pub took: Duration,
+    /// Unix time.
+    pub unix_seconds: f64,
+}
+
+impl Event for Applied<'_> {
+    fn record(self, metrics: &Metrics) {
+        metrics.policy.reload(self.policy, ReloadResult::Applied, "none");
+        metrics.policy.reload_succeeded_at(self.policy, self.unix_seconds);
+        let generation = i64::try_from(self.generation).unwrap_or(i64::MAX);
+        metrics.policy.generation.get_or_create(&label(self.policy)).set(generation);
+        tracing::info!(
+            policy = %self.policy,
+            generation = self.generation,
+            described = self.described,
+            component_sha256 = self.component_sha256,
+            rules_sha256 = self.rules_sha256,
+            took_ms = self.took.as_secs_f64() * 1e3,
+            "policy in force"
+        );
+    }
+}
+
+/// The files were touched and are what runs.
+#[derive(Debug)]
+pub struct Unchanged<'a> {
+    /// The policy.
+    pub policy: &'a Arc<str>,
+    /// Unix time.
+    pub unix_seconds: f64,
+}
+
+impl Event for Unchanged<'_> {
+    fn record(self, metrics: &Metrics) {
+        metrics.policy.reload(self.policy, ReloadResult::Unchanged, "none");
+        metrics.policy.reload_succeeded_at(self.policy, self.unix_seconds);
+        tracing::debug!(policy = %self.policy, "policy files hold what runs");
+    }
+}
+
+/// A candidate was refused; what ran goes on.
+#[derive(Debug)]
+pub struct Rejected<'a> {
+    /// The policy.
+    pub policy: &'a Arc<str>,
+    /// The check that refused it.
+    pub rung: &'static str,
+    /// Why, as a label.
+    pub cause: &'static str,
+    /// Why, as a sentence.
+    pub reason: &'a str,
+    /// Number of the generation that goes on; 0 when there is none and `on-error` holds.
+    pub generation: u64,
+}
+
+impl Event for Rejected<'_> {
+    fn record(self, metrics: &Metrics) {
+        metrics.policy.reload(self.policy, ReloadResult::Rejected, self.cause);
+        let generation = i64::try_from(self.generation).unwrap_or(i64::MAX);
+        metrics.policy.generation.get_or_create(&label(self.policy)).set(generation);
+        let goes_on = match self.generation {
+            0 => "no generation is loaded, so messages follow its on-error".to_owned(),
+            generation => format!("generation {generation} goes on"),
+        };
+        tracing::warn!(
+            policy = %self.policy,
+            rung = self.rung,
+            cause = self.cause,
+            "policy not loaded: {}; {goes_on}",
+            self.reason
+        );
+    }
+}
+
+/// Decisions since the last such event. Counts only.
+#[derive(Debug)]
+pub struct Calls<'a> {
+    /// The policy.
+    pub policy: &'a Arc<str>,
+    /// Decisions by verdict.
+    pub verdicts: &'a [(&'static str, u64)],
+    /// Failures by cause.
+    pub failures: &'a [(&'static str, u64)],
+    /// Instances made.
+    pub instances_started: u64,
+    /// Buckets and counters that made room for others.
+    pub state_evictions: u64,
+}
+
+impl Event for Calls<'_> {
+    fn record(self, metrics: &Metrics) {
+        let families = &metrics.policy;
+        for &(verdict, count) in self.verdicts.iter().filter(|(_, count)| *count > 0) {
+            families.calls.get_or_create(&CallLabels { policy: self.policy.into(), verdict }).inc_by(count);
+        }
+        for &(cause, count) in self.failures.iter().filter(|(_, count)| *count > 0) {
+            families
+                .failures
+                .get_or_create(&FailureLabels { policy: self.policy.into(), cause })
+                .inc_by(count);
+        }
+        families.instances_started.get_or_create(&label(self.policy)).inc_by(self.instances_started);
+        families.state_evictions.get_or_create(&label(self.policy)).inc_by(self.state_evictions);
+    }
+}
+
+/// The duration of one decision. Counts only; one decision in some tens is timed.
+#[derive(Debug)]
+pub struct CallTimed<'a> {
+    /// The policy.
+    pub policy: &'a Arc<str>,
+    /// Of the whole call, the host's part included.
+    pub took: Duration,
+}
+
+impl Event for CallTimed<'_> {
+    fn record(self, metrics: &Metrics) {
+        metrics.policy.call_seconds.get_or_create(&label(self.policy)).observe(self.took.as_secs_f64());
+    }
+}
+
+/// A policy failed on a message. Counted by [`Calls`]; emitted for one failure a second and policy.
+#[derive(Debug)]
+pub struct Failed<'a> {
+    /// The policy.
+    pub policy: &'a Arc<str>,
+    /// Why, as a label.
+    pub cause: &'static str,
+    /// Why, as a sentence with the guest's last word.
+    pub reason: &'a str,
+    /// The guest's functions, innermost first.
+    pub frames: &'a [String],
+    /// The broker's name of the message.
+    pub message_id: &'a str,
+    /// Number of the generation.
+    pub generation: u64,
+    /// Failures since the last such event that were not logged.
+    pub more: u64,
+}
+
+impl Event for Failed<'_> {
+    fn record(self, _metrics: &Metrics) {
+        tracing::warn!(
+            policy = %self.policy,
+            cause = self.cause,
+            generation = self.generation,
+            message_id = self.message_id,
+            frames = ?self.frames,
+            more = self.more,
+            "policy failed, the message follows on-error: {}",
+            self.reason
+        );
+    }
+}
+
+/// A policy failed so often that it is not asked for a while.
+#[derive(Debug)]
+pub struct BreakerOpened<'a> {
+    /// The policy.
+    pub policy: &'a Arc<str>,
+    /// What was too much.
+    pub reason: &'static str,
+    /// Until it is tried again.
+    pub pause: Duration,
+}
+
+impl Event for BreakerOpened<'_> {
+    fn record(self, metrics: &Metrics) {
+        metrics.policy.breaker_open.get_or_create(&label(self.policy)).set(1);
+        tracing::warn!(
+            policy = %self.policy,
+            reason = self.reason,
+            pause_s = self.pause.as_secs_f64(),
+            "policy is not asked for a while, its messages follow on-error"
+        );
+    }
+}
+
+/// A policy is asked again.
+#[derive(Debug)]
+pub struct BreakerClosed<'a> {
+    /// The policy.
+    pub policy: &'a Arc<str>,
+}
+
+impl Event for BreakerClosed<'_> {
+    fn record(self, metrics: &Metrics) {
+        metrics.policy.breaker_open.get_or_create(&label(self.policy)).set(0);
+        tracing::info!(policy = %self.policy, "policy is asked again");
+    }
+}
+
+/// A line from a policy.
+#[derive(Debug)]
+pub struct Logged<'a> {
+    /// The policy.
+    pub policy: &'a Arc<str>,
+    /// How urgent.
+    pub level: LogLevel,
+    /// One line without control characters.
+    pub text: &'a str,
+}
+
+/// How urgent a policy's line is.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum LogLevel {
+    /// For the policy's author.
+    Debug,
+    /// Worth knowing.
+    Info,
+    /// Worth looking at.
+    Warn,
+    /// Something is broken.
+    Error,
+}
+
+impl Event for Logged<'_> {
+    fn record(self, metrics: &Metrics) {
+        let count = |level| {
+            metrics.policy.log_lines.get_or_create(&LogLabels { policy: self.policy.into(), level }).inc();
+        };
+        match self.level {
+            LogLevel::Debug => {
+                count("debug");
+                tracing::debug!(policy = %self.policy, "{}", self.text);
+            }
+            LogLevel::Info => {
+                count("info");
+                tracing::info!(policy = %self.policy, "{}", self.text);
+            }
+            LogLevel::Warn => {
+                count("warn");
+                tracing::warn!(policy = %self.policy, "{}", self.text);
+            }
+            LogLevel::Error => {
+                count("error");
+                tracing::error!(policy = %self.policy, "{}", self.text);
+            }
+        }
+    }
+}
+
+/// Lines of a policy that the host did not take. Counts only.
+#[derive(Debug)]
+pub struct LogDropped<'a> {
+    /// The policy.
+    pub policy: &'a Arc<str>,
+    /// How many.
+    pub lines: u64,
+}
+
+impl Event for LogDropped<'_> {
+    fn record(self, metrics: &Metrics) {
+        metrics.policy.log_lines_dropped.get_or_create(&label(self.policy)).inc_by(self.lines);
+    }
+}
+
+/// Files of policies cannot be watched; they are looked at once a second all the same.
+#[derive(Debug)]
+pub struct WatchUnavailable<'a> {
+    /// The directory.
+    pub directory: &'a str,
+    /// Why not.
+    pub reason: &'a str,
+}
+
+impl Event for WatchUnavailable<'_> {
+    fn record(self, _metrics: &Metrics) {
+        tracing::debug!(
+            directory = self.directory,
+            reason = self.reason,
+            "no notices of changed files from this directory; it is looked at once a second"
+        );
+    }
+}
