@@ -1,0 +1,237 @@
+//! From a text to a configuration in which every value is in range and every name leads somewhere.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use tidegate_connector::options::{Values, nearest};
+
+use crate::catalog::{Catalog, Role};
+use crate::document::{Block, Document, Reporter};
+use crate::error::{Errors, Oddity, Problem, Warning};
+use crate::sections::{Exhausted, Flow, Host, Policy, Sink, Source, read_connector};
+
+/// The largest configuration that is read, in bytes. A thousand flows with all their keys take about half of it.
+pub const TEXT_BYTES_MAX: u64 = 1 << 20;
+
+/// A complete configuration with a comment on every key, to begin from.
+pub const EXAMPLE: &str = include_str!("../example.toml");
+
+/// A valid configuration.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    /// The process as a whole.
+    pub host: Host,
+    /// By name.
+    pub policies: BTreeMap<Arc<str>, Policy>,
+    /// By name.
+    pub sources: BTreeMap<Arc<str>, Source>,
+    /// By name.
+    pub sinks: BTreeMap<Arc<str>, Sink>,
+    /// By name.
+    pub flows: BTreeMap<Arc<str>, Flow>,
+    /// What is odd about it.
+    pub warnings: Vec<Warning>,
+    /// The directory that relative paths count from.
+    pub(crate) base_dir: PathBuf,
+    /// The values of `[host]`, policies and flows by the path of their section, for comparing.
+    pub(crate) written: BTreeMap<String, Values>,
+}
+
+/// Why a file gave no configuration.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    /// It cannot be read.
+    #[error("cannot read the configuration `{}`", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        #[source]
+        source: io::Error,
+    },
+    /// It is not a configuration by its size alone.
+    #[error("the configuration `{}` is larger than {TEXT_BYTES_MAX} bytes", path.display())]
+    TooLarge {
+        /// The file.
+        path: PathBuf,
+    },
+    /// It is not text.
+    #[error("the configuration `{}` is not UTF-8: line {line} has a byte that is no text", path.display())]
+    NotText {
+        /// The file.
+        path: PathBuf,
+        /// The first line that is not text, from 1.
+        line: usize,
+    },
+    /// It has mistakes in it.
+    #[error(transparent)]
+    Invalid(Errors),
+}
+
+/// Reads and checks a configuration file.
+///
+/// # Errors
+/// When the file cannot be read, or with every mistake in it.
+pub fn load(path: &Path, catalog: &Catalog<'_>) -> Result<Config, LoadError> {
+    let read = |source| LoadError::Read { path: path.to_owned(), source };
+    let mut bytes = Vec::new();
+    File::open(path).and_then(|file| file.take(TEXT_BYTES_MAX + 1).read_to_end(&mut bytes)).map_err(read)?;
+    if bytes.len() as u64 > TEXT_BYTES_MAX {
+        return Err(LoadError::TooLarge { path: path.to_owned() });
+    }
+    let text = str::from_utf8(&bytes).map_err(|error| {
+        let line = bytes[..error.valid_up_to()].iter().filter(|byte| **byte == b'\n').count() + 1;
+        LoadError::NotText { path: path.to_owned(), line }
+    })?;
+    parse(&path.display().to_string(), text, catalog).map_err(LoadError::Invalid)
+}
+
+/// Checks a configuration. `file` is its name for people, and its directory is where relative paths count from.
+///
+/// # Errors
+/// Every mistake in it.
+pub fn parse(file: &str, text: &str, catalog: &Catalog<'_>) -> Result<Config, Errors> {
+    let mut reporter = Reporter::new(file, text);
+    let config = Document::read(&mut reporter)
+        .and_then(|document| read(&mut reporter, document, base_dir(file), catalog));
+    match config {
+        Some(config) if reporter.count() == 0 => Ok(config),
+        _ => Err(Errors::new(reporter.into_errors())),
+    }
+}
+
+/// `None` when something does not fit, which has been reported.
+fn read(
+    reporter: &mut Reporter<'_>,
+    mut document: Document,
+    base_dir: PathBuf,
+    catalog: &Catalog<'_>,
+) -> Option<Config> {
+    let mut written = BTreeMap::new();
+    let (values, host) = Host::read(reporter, &document.host, &base_dir);
+    written.insert(document.host.path.clone(), values);
+
+    let policy_dir = host.as_ref().map(|host| &*host.policy_dir);
+    let mut policies = BTreeMap::new();
+    for block in &document.policies {
+        let (values, policy) = Policy::read(reporter, block, policy_dir);
+        written.insert(block.path.clone(), values);
+        policies.extend(policy.map(|policy| (Arc::clone(&block.name), policy)));
+    }
+    let mut sources = BTreeMap::new();
+    for block in &mut document.sources {
+        if let Some((connector, values)) = read_connector(reporter, block, Role::Source, catalog, &base_dir) {
+            sources.insert(Arc::clone(&block.name), Source { connector, values });
+        }
+    }
+    let mut sinks = BTreeMap::new();
+    for block in &mut document.sinks {
+        if let Some((connector, values)) = read_connector(reporter, block, Role::Sink, catalog, &base_dir) {
+            sinks.insert(Arc::clone(&block.name), Sink { connector, values });
+        }
+    }
+    let mut flows = BTreeMap::new();
+    let mut names = Names::new(&document);
+    for block in &document.flows {
+        let (values, flow) = Flow::read(reporter, block);
+        names.check_flow(reporter, block, &values);
+        written.insert(block.path.clone(), values);
+        flows.extend(flow.map(|flow| (Arc::clone(&block.name), flow)));
+    }
+    if document.flows.is_empty() && reporter.count() == 0 {
+        reporter.at_top(Problem::NoFlows);
+    }
+    let mut warnings = names.unused(reporter, &document);
+    warnings.extend(document.flows.iter().filter_map(|block| {
+        let flow = flows.get(&block.name)?;
+        let drops = flow.valves.exhausted == Exhausted::Reject && flow.dead_letter.is_none();
+        let place = || reporter.place_of_value(block, "exhausted");
+        drops.then(|| Warning { place: place(), oddity: Oddity::NoDeadLetter })
+    }));
+    warnings.sort_by(|a, b| a.place.order().cmp(&b.place.order()));
+    Some(Config { host: host?, policies, sources, sinks, flows, warnings, base_dir, written })
+}
+
+/// The names that flows may refer to, whether or not what they name is valid: a mistake is reported once, where it is.
+struct Names<'d> {
+    sources: BTreeSet<&'d str>,
+    sinks: BTreeSet<&'d str>,
+    policies: BTreeSet<&'d str>,
+    /// Which flow a source feeds.
+    fed: BTreeMap<String, Arc<str>>,
+    /// The paths of sections that flows refer to.
+    used: BTreeSet<String>,
+}
+
+impl<'d> Names<'d> {
+    fn new(document: &'d Document) -> Self {
+        let names = |blocks: &'d [Block]| blocks.iter().map(|block| &*block.name).collect();
+        Self {
+            sources: names(&document.sources),
+            sinks: names(&document.sinks),
+            policies: names(&document.policies),
+            fed: BTreeMap::new(),
+            used: BTreeSet::new(),
+        }
+    }
+
+    fn check_flow(&mut self, reporter: &mut Reporter<'_>, block: &Block, values: &Values) {
+        for (key, what, section, known) in [
+            ("source", "source", "sources", &self.sources),
+            ("throttle", "policy", "policies", &self.policies),
+            ("sink", "sink", "sinks", &self.sinks),
+            ("dead-letter", "sink", "sinks", &self.sinks),
+        ] {
+            let Some(name) = values.text(key) else { continue };
+            if known.contains(name) {
+                self.used.insert(format!("{section}.{name}"));
+            } else {
+                let problem = Problem::UnknownName {
+                    what,
+                    found: name.to_owned(),
+                    nearest: nearest(name, known.iter().copied()).map(Into::into),
+                    known: list(known),
+                };
+                reporter.at_value(block, key, problem);
+            }
+        }
+        let Some(source) = values.text("source") else { return };
+        match self.fed.get(source) {
+            Some(flow) => {
+                let problem =
+                    Problem::SourceShared { source_name: source.to_owned(), flow: flow.to_string() };
+                reporter.at_value(block, "source", problem);
+            }
+            None => {
+                self.fed.insert(source.to_owned(), Arc::clone(&block.name));
+            }
+        }
+    }
+
+    fn unused(&self, reporter: &Reporter<'_>, document: &Document) -> Vec<Warning> {
+        let blocks = [&document.policies, &document.sources, &document.sinks];
+        let unused = blocks.into_iter().flatten().filter(|block| !self.used.contains(&block.path));
+        unused.map(|block| Warning { place: reporter.place_of(block), oddity: Oddity::Unused }).collect()
+    }
+}
+
+fn list(known: &BTreeSet<&str>) -> String {
+    /// More would bury the sentence.
+    const LISTED_MAX: usize = 8;
+    let mut text =
+        known.iter().take(LISTED_MAX).map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
+    if known.len() > LISTED_MAX {
+        text.push_str(&format!(" and {} more", known.len() - LISTED_MAX));
+    }
+    text
+}
+
+fn base_dir(file: &str) -> PathBuf {
+    Path::new(file).parent().unwrap_or(Path::new("")).to_owned()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,106 @@
+//! The reference of an option table, for people and for machines.
+
+use std::fmt::Write as _;
+
+use serde_json::{Value, json};
+use tidegate_connector::options::{Default, OptionSpec, Side, Table};
+
+/// The widest line, in characters: fits a terminal beside something else.
+const LINE_CHARS_MAX: usize = 100;
+/// How far summaries stand in.
+const INDENT: &str = "    ";
+
+/// The reference as text: a line of key, default and type for each option, its summary below.
+#[must_use]
+pub fn reference(table: &Table) -> String {
+    let rows: Vec<_> = table.options.iter().map(|spec| (spec, default_text(spec))).collect();
+    let key_width = rows.iter().map(|(spec, _)| spec.key.chars().count()).max().unwrap_or(0);
+    let default_width = rows.iter().map(|(_, default)| default.chars().count()).max().unwrap_or(0);
+
+    let mut text = format!("{}\n", table.connector);
+    wrap(&mut text, "", table.summary);
+    for (spec, default) in rows {
+        let start = format!("{:key_width$}  {default:default_width$}  ", spec.key);
+        let rest = " ".repeat(start.chars().count());
+        text.push('\n');
+        wrap_after(&mut text, &start, &rest, &spec.kind.to_string());
+        wrap(&mut text, INDENT, &summary_text(spec));
+    }
+    text
+}
+
+/// The reference as JSON.
+#[must_use]
+pub fn reference_json(table: &Table) -> Value {
+    let options: Vec<_> = table
+        .options
+        .iter()
+        .map(|spec| {
+            json!({
+                "key": spec.key,
+                "type": spec.kind.to_string(),
+                "required": spec.default == Default::Required,
+                "default": match spec.default {
+                    Default::Value(text) => Some(text),
+                    Default::Required | Default::None => None,
+                },
+                "side": spec.side.to_string(),
+                "secret": spec.secret,
+                "summary": spec.summary,
+            })
+        })
+        .collect();
+    json!({ "connector": table.connector, "summary": table.summary, "options": options })
+}
+
+fn default_text(spec: &OptionSpec) -> String {
+    match spec.default {
+        Default::Required => "required".to_owned(),
+        Default::None => "none".to_owned(),
+        Default::Value("") => "\"\"".to_owned(),
+        Default::Value(text) => text.to_owned(),
+    }
+}
+
+fn summary_text(spec: &OptionSpec) -> String {
+    let mut text = spec.summary.to_owned();
+    match spec.side {
+        Side::Both => {}
+        side => {
+            let _ = write!(text, " For {side}s.");
+        }
+    }
+    if spec.secret {
+        text.push_str(" A secret: may be `env:NAME` or `file:PATH`.");
+    }
+    text
+}
+
+fn wrap(out: &mut String, indent: &str, text: &str) {
+    wrap_after(out, indent, indent, text);
+}
+
+/// Writes `text` in lines of at most [`LINE_CHARS_MAX`], the first after `start`, the others after `rest`.
+fn wrap_after(out: &mut String, start: &str, rest: &str, text: &str) {
+    let mut line = start.to_owned();
+    let mut line_is_bare = true;
+    for word in text.split(' ') {
+        let gap = usize::from(!line_is_bare);
+        if !line_is_bare && line.chars().count() + gap + word.chars().count() > LINE_CHARS_MAX {
+            out.push_str(line.trim_end());
+            out.push('\n');
+            rest.clone_into(&mut line);
+            line_is_bare = true;
+        }
+        if !line_is_bare {
+            line.push(' ');
+        }
+        line.push_str(word);
+        line_is_bare = false;
+    }
+    out.push_str(line.trim_end());
+    out.push('\n');
+}
+
+#[cfg(test)]
+mod tests;

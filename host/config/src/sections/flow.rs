@@ -1,0 +1,185 @@
+//! `[flows.NAME]`: source → throttle policy → sink, with its safety valves.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidegate_connector::options::{Default, Kind, OptionSpec, Side, Table, Values};
+
+use super::read_values;
+use crate::document::{Block, Reporter};
+use crate::error::Problem;
+
+/// The keys of `[flows.NAME]`.
+pub const FLOW_TABLE: Table = Table {
+    connector: "flow",
+    summary: "A flow: source, throttle policy, sink, and the safety valves that no policy can override.",
+    options: &[
+        option("source", Kind::Text, Default::Required, "The name of a source; each source feeds one flow."),
+        option(
+            "throttle",
+            Kind::PolicyName,
+            Default::None,
+            "The policy that decides. Without one all goes on.",
+        ),
+        option("sink", Kind::Text, Default::Required, "The name of the sink that accepted messages go to."),
+        option(
+            "dead-letter",
+            Kind::Text,
+            Default::None,
+            "The name of the sink that rejected messages go to.",
+        ),
+        option(
+            "key",
+            Kind::Text,
+            Default::Value("lite-topic"),
+            "What fairness is counted by: `lite-topic`, `property:NAME` or `record-key`.",
+        ),
+        option(
+            "max-delivery-attempt",
+            Kind::Integer { min: 1, max: 1_000_000 },
+            Default::Value("16"),
+            "Attempts after which a message is not deferred again, but ends as `exhausted` says. Changes live.",
+        ),
+        option(
+            "max-invisible-duration",
+            Kind::Duration { min_millis: 1_000, max_millis: 43_200_000 },
+            Default::Value("30m"),
+            "The longest single deferral. Changes live.",
+        ),
+        option(
+            "max-total-deferral",
+            Kind::Duration { min_millis: 1_000, max_millis: 2_592_000_000 },
+            Default::Value("24h"),
+            "The longest that one message is deferred in all; then it ends as `exhausted` says. Changes live.",
+        ),
+        option(
+            "exhausted",
+            Kind::Choice(&["accept", "reject"]),
+            Default::Value("accept"),
+            "What becomes of a message after its last attempt or deferral: settled as done, or rejected. Changes live.",
+        ),
+        option(
+            "queue-messages",
+            Kind::Integer { min: 1, max: 1_000_000 },
+            Default::None,
+            "Messages held at most. Without it: what all the source's workers together can receive at once.",
+        ),
+        option(
+            "queue-bytes",
+            Kind::Size { min: 1 << 20, max: 64 << 30 },
+            Default::Value("64MiB"),
+            "Bytes of messages held at most.",
+        ),
+    ],
+};
+
+/// What a reload applies at once.
+pub(crate) const FLOW_LIVE: &[&str] =
+    &["max-delivery-attempt", "max-invisible-duration", "max-total-deferral", "exhausted"];
+
+/// Source → throttle policy → sink.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Flow {
+    /// The source's name.
+    pub source: Arc<str>,
+    /// The policy's name.
+    pub throttle: Option<Arc<str>>,
+    /// The sink's name.
+    pub sink: Arc<str>,
+    /// The name of the sink that rejected messages go to.
+    pub dead_letter: Option<Arc<str>>,
+    /// What fairness is counted by.
+    pub key: KeyBy,
+    /// Host limits that no policy can override.
+    pub valves: Valves,
+    /// Messages held at most; `None`: what all the source's workers together can receive at once.
+    pub queue_messages: Option<usize>,
+    /// Bytes of messages held at most.
+    pub queue_bytes: usize,
+}
+
+/// What fairness is counted by.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum KeyBy {
+    /// The lite topic.
+    LiteTopic,
+    /// The value of this property or header.
+    Property(Arc<str>),
+    /// The record key, or the first of the message's keys.
+    RecordKey,
+}
+
+/// Host limits that no policy can override. These change live.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Valves {
+    /// Attempts after which a message is not deferred again.
+    pub max_delivery_attempt: u32,
+    /// The longest single deferral.
+    pub max_invisible_duration: Duration,
+    /// The longest that one message is deferred in all.
+    pub max_total_deferral: Duration,
+    /// What becomes of a message at the end of its attempts or deferrals.
+    pub exhausted: Exhausted,
+}
+
+/// What becomes of a message at the end of its attempts or deferrals.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Exhausted {
+    /// Settled as done.
+    Accept,
+    /// Rejected.
+    Reject,
+}
+
+impl Flow {
+    /// `None` when a key does not fit, which has been reported. Names are not looked up here.
+    pub(crate) fn read(reporter: &mut Reporter<'_>, block: &Block) -> (Values, Option<Self>) {
+        let values = read_values(reporter, block, Side::Both, &FLOW_TABLE);
+        let key = read_key(reporter, block, &values);
+        let flow = Self::from_values(&values, key);
+        (values, flow)
+    }
+
+    fn from_values(values: &Values, key: Option<KeyBy>) -> Option<Self> {
+        let name = |key| values.text(key).map(Arc::from);
+        let count = |key| values.integer(key).and_then(|number| usize::try_from(number).ok());
+        Some(Self {
+            source: name("source")?,
+            throttle: name("throttle"),
+            sink: name("sink")?,
+            dead_letter: name("dead-letter"),
+            key: key?,
+            valves: Valves {
+                max_delivery_attempt: u32::try_from(values.integer("max-delivery-attempt")?).ok()?,
+                max_invisible_duration: values.duration("max-invisible-duration")?,
+                max_total_deferral: values.duration("max-total-deferral")?,
+                exhausted: match values.text("exhausted")? {
+                    "reject" => Exhausted::Reject,
+                    _ => Exhausted::Accept,
+                },
+            },
+            queue_messages: count("queue-messages"),
+            queue_bytes: usize::try_from(values.size("queue-bytes")?).ok()?,
+        })
+    }
+}
+
+fn read_key(reporter: &mut Reporter<'_>, block: &Block, values: &Values) -> Option<KeyBy> {
+    let text = values.text("key")?;
+    match (text, text.strip_prefix("property:")) {
+        ("lite-topic", _) => Some(KeyBy::LiteTopic),
+        ("record-key", _) => Some(KeyBy::RecordKey),
+        (_, Some(name)) if !name.is_empty() => Some(KeyBy::Property(name.into())),
+        _ => {
+            let detail = format!(
+                "must be `lite-topic`, `record-key` or `property:NAME` with the name of a property, not `{text}`"
+            );
+            reporter.at_value(block, "key", Problem::Value { detail });
+            None
+        }
+    }
+}
+
+const fn option(key: &'static str, kind: Kind, default: Default, summary: &'static str) -> OptionSpec {
+    OptionSpec { key, kind, default, side: Side::Both, secret: false, summary }
+}
