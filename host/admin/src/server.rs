@@ -1,0 +1,189 @@
+//! The server: bounded connections, bounded time, an end that waits for answers under way.
+
+use std::convert::Infallible;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::response::Response;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tidegate_telemetry::Telemetry;
+use tidegate_telemetry::events::host::Listening;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio::task::{JoinHandle, JoinSet};
+use tokio_util::sync::CancellationToken;
+use tower::Service as _;
+
+use crate::routes::{Gate, router};
+use crate::view::Inspect;
+
+/// How long to wait after a failed accept: the process is out of file descriptors, and some get free meanwhile.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// How the server listens.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Where. Port 0 takes a free one.
+    pub listen: SocketAddr,
+    /// Whether that may be an address that other machines can reach. The API has no authentication.
+    pub allow_remote: bool,
+    /// Connections at once; further ones wait to be accepted.
+    pub connections_max: usize,
+    /// The longest that a client may take to send a request's head, and that an idle connection is kept.
+    pub head_timeout: Duration,
+    /// The longest that the host may take for an answer, and after `connection_age_max` that a client may take to
+    /// receive it.
+    pub request_timeout: Duration,
+    /// The age at which a connection is closed: after the answer under way, but a client that does not receive it is
+    /// not waited for longer than `request_timeout`.
+    pub connection_age_max: Duration,
+}
+
+/// A running server. Stops at once when dropped.
+#[derive(Debug)]
+pub struct Server {
+    address: SocketAddr,
+    stop: CancellationToken,
+    task: JoinHandle<()>,
+}
+
+/// Why the server could not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// It would be open to the network.
+    #[error(
+        "the admin API would listen on {0}, which other machines can reach, and it has no authentication; use a \
+         loopback address such as 127.0.0.1, or allow it with `admin-allow-remote = true`"
+    )]
+    Remote(SocketAddr),
+    /// The address cannot be had.
+    #[error("the admin API cannot listen on {address}; choose another `admin-listen`")]
+    Bind {
+        /// The address.
+        address: SocketAddr,
+        /// Why not.
+        #[source]
+        source: io::Error,
+    },
+}
+
+impl Options {
+    /// Listening on `listen`, on this machine only, with room for a few people and scrapers.
+    #[must_use]
+    pub const fn new(listen: SocketAddr) -> Self {
+        Self {
+            listen,
+            allow_remote: false,
+            connections_max: 64,
+            head_timeout: Duration::from_secs(10),
+            request_timeout: Duration::from_secs(10),
+            connection_age_max: Duration::from_secs(60),
+        }
+    }
+}
+
+impl Server {
+    /// Binds the address and begins to answer.
+    ///
+    /// # Errors
+    /// When the address would open the API to other machines without leave, or cannot be had.
+    pub async fn start(
+        options: Options,
+        inspect: Arc<dyn Inspect>,
+        telemetry: Telemetry,
+    ) -> Result<Self, StartError> {
+        let address = options.listen;
+        if !options.allow_remote && !address.ip().is_loopback() {
+            return Err(StartError::Remote(address));
+        }
+        let bind = |source| StartError::Bind { address, source };
+        let listener = TcpListener::bind(address).await.map_err(bind)?;
+        let address = listener.local_addr().map_err(bind)?;
+        telemetry.emit(Listening { what: "admin API", address });
+
+        let gate = Gate { request_timeout: options.request_timeout, any_host: options.allow_remote };
+        let router = router(inspect, telemetry, gate);
+        let stop = CancellationToken::new();
+        let task = tokio::spawn(accept(listener, router, options, stop.clone()));
+        Ok(Self { address, stop, task })
+    }
+
+    /// Where it listens, with the port that was really taken.
+    #[must_use]
+    pub const fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Stops accepting, lets answers under way finish for at most `grace`, then ends.
+    pub async fn stop(mut self, grace: Duration) {
+        self.stop.cancel();
+        if tokio::time::timeout(grace, &mut self.task).await.is_err() {
+            self.task.abort();
+            // Aborted: nothing to learn from it.
+            let _ = (&mut self.task).await;
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// Owns the connections: they end with it.
+async fn accept(listener: TcpListener, router: Router, options: Options, stop: CancellationToken) {
+    let permits = Arc::new(Semaphore::new(options.connections_max));
+    let mut connections = JoinSet::new();
+    loop {
+        let next = async {
+            let permit = Arc::clone(&permits).acquire_owned().await;
+            (permit, listener.accept().await)
+        };
+        tokio::select! {
+            (permit, accepted) = next => match accepted {
+                Ok((stream, _)) => {
+                    let serve = serve(stream, router.clone(), options, stop.clone());
+                    connections.spawn(async move {
+                        serve.await;
+                        drop(permit);
+                    });
+                }
+                Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
+            },
+            Some(_) = connections.join_next() => {}
+            () = stop.cancelled() => break,
+        }
+    }
+    drop(listener);
+    while connections.join_next().await.is_some() {}
+}
+
+/// One connection. How it ends is the client's affair: whatever went wrong, there is nobody to tell.
+async fn serve(stream: TcpStream, router: Router, options: Options, stop: CancellationToken) {
+    let answer = service_fn(move |request| {
+        let mut router = router.clone();
+        async move { router.call(request).await as Result<Response, Infallible> }
+    });
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(options.head_timeout)
+        .serve_connection(TokioIo::new(stream), answer);
+    let mut connection = pin!(connection);
+    tokio::select! {
+        _ = connection.as_mut() => return,
+        () = stop.cancelled() => {}
+        () = tokio::time::sleep(options.connection_age_max) => {}
+    }
+    connection.as_mut().graceful_shutdown();
+    let _ = tokio::time::timeout(options.request_timeout, connection).await;
+}
+
+#[cfg(test)]
+mod tests;
