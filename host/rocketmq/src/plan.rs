@@ -1,0 +1,122 @@
+//! Which calls settle a batch, in which order, and what their answers say, without I/O.
+//!
+//! Acknowledgements of one topic go out together. Calls of one *stage* may run at the same time; settlements of one
+//! ordered key (lite topic, message group) that need several calls are spread over stages, in their order: a broker
+//! does not keep an acknowledgement while an earlier message of the lite topic is open (measured).
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use tidegate_model::{Settlement, Verb};
+use tidegate_proto::rocketmq as proto;
+
+/// Most entries of one acknowledgement. What one receive gives, and proxies work through them one by one.
+pub(crate) const ENTRIES_MAX: usize = 32;
+
+/// Longest lease that a change may ask for (`maxInvisibleTimeMills` of the proxy; 40011 above).
+const CHANGE_MAX: Duration = Duration::from_secs(43_200);
+
+/// One call.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct Call {
+    pub(crate) kind: CallKind,
+    /// Places in the batch. More than one only for acknowledgements, whose topic and routing they share.
+    pub(crate) members: Vec<usize>,
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum CallKind {
+    Ack,
+    /// The lease shall end after this time.
+    Change(Duration),
+    /// To the dead-letter topic.
+    Forward,
+}
+
+/// Plans a batch: stages of calls.
+pub(crate) fn stages(batch: &[Settlement]) -> Vec<Vec<Call>> {
+    let mut stages: Vec<Vec<Call>> = Vec::new();
+    let mut last_of_key: HashMap<&str, (usize, usize)> = HashMap::new();
+    for (at, settlement) in batch.iter().enumerate() {
+        let message = &settlement.message;
+        let key = message.lite_topic.as_deref().or(message.group.as_deref());
+        let last = key.and_then(|key| last_of_key.get(key).copied());
+        let kind = kind_of(settlement);
+        let place = match last {
+            Some(place) if joins(&stages[place.0][place.1], kind, settlement, batch) => Some(place),
+            _ => {
+                let from = last.map_or(0, |(stage, _)| stage + 1);
+                find_ack(&stages, from, kind, settlement, batch)
+            }
+        };
+        let (stage, call) = place.unwrap_or_else(|| {
+            let stage = last.map_or(0, |(stage, _)| stage + 1);
+            if stages.len() <= stage {
+                stages.resize_with(stage + 1, Vec::new);
+            }
+            stages[stage].push(Call { kind, members: Vec::new() });
+            (stage, stages[stage].len() - 1)
+        });
+        stages[stage][call].members.push(at);
+        if let Some(key) = key {
+            last_of_key.insert(key, (stage, call));
+        }
+    }
+    stages
+}
+
+/// What an acknowledgement's answer says about each handle that was sent: a code and text, or nothing when the
+/// answer leaves a handle out although entries differ.
+pub(crate) fn entry_statuses<'a>(
+    answer: &'a proto::AckMessageResponse,
+    handles: impl Iterator<Item = &'a str>,
+) -> Vec<Option<(i32, &'a str)>> {
+    let top = answer.status.as_ref().map(|status| (status.code, status.message.as_str()));
+    let one_for_all = top.filter(|(code, _)| *code != i32::from(proto::Code::MultipleResults));
+    let entries = &answer.entries;
+    let of = |(at, handle): (usize, &str)| {
+        // Entries come back in order, as a rule; the handle decides.
+        let expected = entries.get(at).filter(|entry| entry.receipt_handle == handle);
+        let entry = expected.or_else(|| entries.iter().find(|entry| entry.receipt_handle == handle));
+        let status = entry.and_then(|entry| entry.status.as_ref());
+        status.map(|status| (status.code, status.message.as_str())).or(one_for_all)
+    };
+    handles.enumerate().map(of).collect()
+}
+
+fn kind_of(settlement: &Settlement) -> CallKind {
+    match &settlement.verb {
+        Verb::Accept => CallKind::Ack,
+        // The server's own dead-lettering of a lite message puts an un-ackable copy back into the lite topic for ever
+        // (measured on 5.5.0): whoever rejects has published it elsewhere, and here it is only taken off.
+        Verb::Reject { .. } if settlement.message.lite_topic.is_some() => CallKind::Ack,
+        Verb::Reject { .. } => CallKind::Forward,
+        Verb::Release => CallKind::Change(Duration::ZERO),
+        Verb::Defer(delay) | Verb::Renew(delay) => CallKind::Change((*delay).min(CHANGE_MAX)),
+    }
+}
+
+fn joins(call: &Call, kind: CallKind, settlement: &Settlement, batch: &[Settlement]) -> bool {
+    let first = &batch[call.members[0]];
+    kind == CallKind::Ack
+        && call.kind == CallKind::Ack
+        && call.members.len() < ENTRIES_MAX
+        && first.message.topic == settlement.message.topic
+        && first.handle.routing == settlement.handle.routing
+}
+
+fn find_ack(
+    stages: &[Vec<Call>],
+    from: usize,
+    kind: CallKind,
+    settlement: &Settlement,
+    batch: &[Settlement],
+) -> Option<(usize, usize)> {
+    stages.iter().enumerate().skip(from).find_map(|(stage, calls)| {
+        let call = calls.iter().position(|call| joins(call, kind, settlement, batch))?;
+        Some((stage, call))
+    })
+}
+
+#[cfg(test)]
+mod tests;

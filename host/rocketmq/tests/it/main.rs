@@ -1,0 +1,11 @@
+//! The connector against the development broker and against peers that misbehave, over real sockets.
+#![allow(clippy::expect_used, reason = "a helper that cannot go on fails its test")]
+
+mod access;
+mod checks;
+mod lite;
+mod producing;
+mod road;
+mod simple;
+mod support;
+mod trouble;
