@@ -311,7 +311,10 @@ impl LeaseBook {
                 attempt: entry.attempt,
                 waited: now.saturating_since(entry.received_at),
                 deferred: entry.deferred,
-                standing: self.keys.standing_at(now, entry.key),
+                standing: Standing {
+                    flow_queued: self.flow_queued(),
+                    ..self.keys.standing_at(now, entry.key)
+                },
             });
         }
     }
@@ -403,10 +406,14 @@ impl LeaseBook {
     /// How a key stands in the flow now.
     #[must_use]
     pub fn standing(&self, now: Instant, key: &str) -> Standing {
-        self.keys.standing(now, key)
+        Standing { flow_queued: self.flow_queued(), ..self.keys.standing(now, key) }
     }
 
     // === shared by the parts ===
+
+    fn flow_queued(&self) -> u32 {
+        u32::try_from(self.tally.queued).unwrap_or(u32::MAX)
+    }
 
     fn end_grant(&mut self, granted: Capacity) {
         if granted.messages > self.granted.messages || granted.bytes > self.granted.bytes {

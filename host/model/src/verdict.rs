@@ -37,6 +37,8 @@ pub struct Standing {
     pub key_in_flight: u32,
     /// The same over all keys.
     pub flow_in_flight: u32,
+    /// Accepted deliveries of all keys that wait for the sink: nobody is slowed down by anybody while there are none.
+    pub flow_queued: u32,
     /// Keys with at least one delivery in flight, or seen within the last ten seconds.
     pub active_keys: u32,
     /// Deliveries a second of this key over the last ten seconds.

@@ -148,9 +148,15 @@ impl Call<'_> {
         };
         let polling = self.polling(request.long_polling_timeout.as_ref().map(duration))?;
         let invisible = invisible(request.invisible_duration.as_ref().map(duration))?;
-        let tags = tags(request.filter_expression.as_ref(), is_lite_type(settled.client_type))?;
+        let lite = is_lite_type(settled.client_type);
+        let tags = tags(request.filter_expression.as_ref(), lite)?;
+        let topic = self.topic(topic)?;
+        if lite && topic.kind != TopicKind::Lite {
+            let text = format!("the topic [{}] message type not match", topic.name);
+            return Err(status(Code::InternalServerError, text));
+        }
         Ok(Plan {
-            topic: self.topic(topic)?,
+            topic,
             group: self.hub.catalog.group_or_new(group),
             broker: queue
                 .and_then(|queue| queue.broker.as_ref())

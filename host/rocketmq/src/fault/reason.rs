@@ -108,6 +108,7 @@ impl Reason {
                 | Self::GroupBoundElsewhere
                 | Self::GroupIsLite
                 | Self::SubscriptionQuota
+                | Self::WrongMessageType
                 | Self::ServerTooOld
                 | Self::ClientTypeRefused
         )

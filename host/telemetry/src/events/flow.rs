@@ -112,8 +112,6 @@ pub enum Irregularity {
     Duplicate,
     /// It was dropped because an earlier one of its ordered key comes again.
     Dropped,
-    /// Its settlement had no effect; it comes again.
-    SettleFailed,
     /// A safety valve turned its deferral into something final, or shortened it.
     Valve,
     /// The state machine was used wrongly; a bug.

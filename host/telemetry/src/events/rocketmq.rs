@@ -426,7 +426,7 @@ pub struct SettleFailed {
 impl Event for SettleFailed {
     fn record(self, _metrics: &Metrics) {
         let Self { name, verb, detail } = self;
-        tracing::warn!(source = %name, verb, detail, "settlement failed");
+        tracing::debug!(source = %name, verb, detail, "settlement failed");
     }
 }
 

@@ -1,0 +1,92 @@
+//! How a flow is doing, for people and machines that look in.
+
+use std::sync::Arc;
+
+use serde::Serialize;
+
+/// Where a flow is in its life.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum FlowState {
+    /// Receiving, deciding, emitting, settling.
+    Running,
+    /// Not receiving any more; finishing what workers hold, releasing the rest.
+    Draining,
+    /// Over, as asked.
+    Stopped,
+    /// Over, since the sink gave up or the policy's `on-error` says stop.
+    Failed,
+}
+
+impl FlowState {
+    /// The word for logs.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Running => "running",
+            Self::Draining => "draining",
+            Self::Stopped => "stopped",
+            Self::Failed => "failed",
+        }
+    }
+}
+
+/// A flow at one moment.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct FlowStatus {
+    /// Its name in the configuration.
+    pub name: Arc<str>,
+    /// Its source's name.
+    pub source: Arc<str>,
+    /// Its throttle policy's name, if it has one.
+    pub throttle: Option<Arc<str>>,
+    /// Its sink's name.
+    pub sink: Arc<str>,
+    /// Where it is in its life.
+    pub state: FlowState,
+    /// What there is to say about it, in sentences: why it failed, what keeps the source from receiving.
+    pub remarks: Vec<String>,
+    /// Deliveries held.
+    pub in_flight: usize,
+    /// Bytes held.
+    pub in_flight_bytes: usize,
+    /// Accepted deliveries that wait for the sink.
+    pub queued: usize,
+    /// Deliveries with the sink.
+    pub emitted: usize,
+    /// Keys with something in flight or seen within the last ten seconds.
+    pub active_keys: usize,
+    /// Counted since the flow began.
+    pub totals: Totals,
+}
+
+/// Counts since a flow began.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Totals {
+    /// Deliveries received.
+    pub received: u64,
+    /// Verdicts `deliver`, the policy's or `on-error`'s.
+    pub delivered: u64,
+    /// Verdicts `defer`.
+    pub deferred: u64,
+    /// Verdicts `reject`.
+    pub rejected: u64,
+    /// Verdicts `discard`.
+    pub discarded: u64,
+    /// Decisions that `on-error` took, since the policy could not.
+    pub on_error: u64,
+    /// Deliveries handed to the sink.
+    pub emitted: u64,
+    /// Settlements `accept` that the broker took.
+    pub accepted: u64,
+    /// Settlements that did not take effect; those messages come again.
+    pub settle_failures: u64,
+    /// Deliveries whose lease ran out while the host held them; those messages come again.
+    pub expired: u64,
+    /// Deliveries that came a second time or later.
+    pub redelivered: u64,
+    /// Receives that failed.
+    pub receive_errors: u64,
+}

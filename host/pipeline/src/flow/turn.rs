@@ -1,0 +1,530 @@
+//! The flow's loop.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tidegate_connector::{Clock, Settler, Support};
+use tidegate_lease::{BookEvent, Decide, LeaseBook, RerunKind, Stage};
+use tidegate_model::{
+    Capacity, Deferral, Delivery, Emission, Instant, Report, SettleError, SettleFault, Settlement, Verb,
+    Verdict,
+};
+use tidegate_policy::{Answer, Question, ThrottleCaller};
+use tidegate_telemetry::Telemetry;
+use tidegate_telemetry::events::flow::{
+    BookBug, Irregularity, Origin, Progress, ReceiveFailed, Rejected, SettleFailed, SettleResult,
+    StateChanged, Turned, VerdictKind,
+};
+use tokio::sync::mpsc;
+
+use super::dead_letter::DeadLetters;
+use super::receive::{Arrival, Workers};
+use super::settle::{Settled, Settling};
+use super::sink::{SinkNews, SinkPort};
+use super::{Command, FlowOptions, FlowParts, FlowState, FlowStatus, Totals};
+
+/// Decisions in one turn. A policy that takes its whole deadline for each then holds the loop for about a second at
+/// worst, and leases, reports and results are looked at in between.
+const DECISIONS_PER_TURN: usize = 128;
+/// And no more once this long has been spent on them.
+const DECIDING_PER_TURN: Duration = Duration::from_millis(20);
+/// Ready events that are taken in one go before the book is asked what to do.
+const EVENTS_PER_TURN: usize = 16;
+/// Emissions in one batch to a sink.
+const EMISSIONS_PER_BATCH: usize = 128;
+
+/// The task that owns a flow's book.
+pub(super) struct Turner {
+    options: FlowOptions,
+    book: LeaseBook,
+    clock: Clock,
+    telemetry: Telemetry,
+    status: Arc<Mutex<FlowStatus>>,
+    settler: Arc<dyn Settler>,
+    caller: Option<ThrottleCaller>,
+    workers: Workers,
+    settling: Settling,
+    sink: SinkPort,
+    dead_letters: Option<DeadLetters>,
+    state: FlowState,
+    failure: Option<String>,
+    totals: Totals,
+    progress: Progress,
+}
+
+/// What woke the loop.
+enum Event {
+    Command(Option<Command>),
+    Arrival(Option<Arrival>),
+    Reports(Vec<Report>),
+    DeadLetterReports(Vec<Report>),
+    SinkEnded(Result<(), tidegate_connector::SinkError>),
+    Settled(Vec<Settled>),
+    Timeout,
+    More,
+}
+
+impl Turner {
+    pub(super) fn new(
+        options: FlowOptions,
+        parts: FlowParts,
+        clock: Clock,
+        telemetry: Telemetry,
+        status: Arc<Mutex<FlowStatus>>,
+    ) -> Self {
+        let workers = Workers::start(&parts.source, options.receive_workers, options.book.seed);
+        Self {
+            book: LeaseBook::new(options.book.clone(), clock.now()),
+            workers,
+            settling: Settling::new(Arc::clone(&parts.settler)),
+            sink: SinkPort::start(parts.sink),
+            dead_letters: parts.dead_letter.map(DeadLetters::start),
+            caller: parts.throttle.map(|throttle| throttle.caller()),
+            settler: parts.settler,
+            state: FlowState::Running,
+            failure: None,
+            totals: Totals::default(),
+            progress: Progress::default(),
+            options,
+            clock,
+            telemetry,
+            status,
+        }
+    }
+
+    pub(super) async fn run(mut self, mut commands: mpsc::Receiver<Command>) {
+        self.say_state(None);
+        loop {
+            let more = self.act();
+            if self.failure.is_some() {
+                self.start_draining().await;
+            }
+            self.publish();
+            if self.is_finished() {
+                break;
+            }
+            let event = if more {
+                // Others get their turn between two long stretches of deciding.
+                tokio::task::yield_now().await;
+                Event::More
+            } else {
+                self.wait(&mut commands).await
+            };
+            self.handle(event).await;
+            self.take_what_is_ready();
+        }
+        self.finish().await;
+    }
+
+    async fn wait(&mut self, commands: &mut mpsc::Receiver<Command>) -> Event {
+        let wake_at = self.book.poll_timeout().map(|at| self.clock.deadline(at));
+        let timeout = async {
+            match wake_at {
+                Some(at) => tokio::time::sleep_until(at).await,
+                None => std::future::pending().await,
+            }
+        };
+        let dead_letter = async {
+            match &mut self.dead_letters {
+                Some(sink) => sink.next().await,
+                None => std::future::pending().await,
+            }
+        };
+        // Biased: what frees room and settles work comes before new work.
+        tokio::select! {
+            biased;
+            command = commands.recv(), if self.state == FlowState::Running => Event::Command(command),
+            settled = self.settling.next() => Event::Settled(settled),
+            news = self.sink.next() => match news {
+                SinkNews::Reports(reports) => Event::Reports(reports),
+                SinkNews::Ended(ended) => Event::SinkEnded(ended),
+            },
+            news = dead_letter => match news {
+                SinkNews::Reports(reports) => Event::DeadLetterReports(reports),
+                SinkNews::Ended(ended) => Event::SinkEnded(ended),
+            },
+            arrival = self.workers.next(), if self.state == FlowState::Running => Event::Arrival(arrival),
+            () = timeout => Event::Timeout,
+        }
+    }
+
+    async fn handle(&mut self, event: Event) {
+        match event {
+            Event::Command(Some(Command::Valves(valves))) => self.book.handle_valves(valves),
+            // A dropped handle asks for the same.
+            Event::Command(Some(Command::Drain) | None) => self.start_draining().await,
+            Event::Arrival(Some(arrival)) => self.handle_arrival(arrival),
+            Event::Arrival(None) => self.fail("its receive workers have all died".to_owned()).await,
+            Event::Reports(reports) => self.handle_reports(reports),
+            Event::DeadLetterReports(reports) => self.handle_dead_letter_reports(reports),
+            Event::SinkEnded(Ok(())) => self.fail("its sink ended".to_owned()).await,
+            Event::SinkEnded(Err(error)) => self.fail(error.to_string()).await,
+            Event::Settled(settled) => self.handle_settled(settled),
+            Event::Timeout => self.book.handle_timeout(self.clock.now()),
+            Event::More => {}
+        }
+    }
+
+    fn take_what_is_ready(&mut self) {
+        for _ in 0..EVENTS_PER_TURN {
+            let mut idle = true;
+            if let Some(settled) = self.settling.try_next() {
+                self.handle_settled(settled);
+                idle = false;
+            }
+            if let Some(reports) = self.sink.try_next() {
+                self.handle_reports(reports);
+                idle = false;
+            }
+            if self.state == FlowState::Running
+                && let Some(arrival) = self.workers.try_next()
+            {
+                self.handle_arrival(arrival);
+                idle = false;
+            }
+            if idle {
+                break;
+            }
+        }
+    }
+
+    // === inputs ===
+
+    fn handle_arrival(&mut self, arrival: Arrival) {
+        match arrival {
+            Arrival::Received { worker, granted, deliveries } => {
+                self.workers.set_idle(worker);
+                self.handle_received(granted, deliveries);
+            }
+            Arrival::Failed { worker, granted, error, in_a_row, wait } => {
+                self.workers.set_waiting(worker);
+                self.totals.receive_errors += 1;
+                self.telemetry.emit(ReceiveFailed {
+                    flow: &self.options.name,
+                    detail: &error.detail,
+                    in_a_row,
+                    wait,
+                });
+                self.handle_received(granted, Vec::new());
+            }
+            Arrival::Idle { worker } => self.workers.set_idle(worker),
+        }
+    }
+
+    fn handle_received(&mut self, granted: Capacity, deliveries: Vec<Delivery>) {
+        let count = deliveries.len() as u64;
+        self.totals.received += count;
+        self.progress.received += count;
+        let rule = &self.options.key_rule;
+        let keyed = deliveries
+            .into_iter()
+            .map(|d| {
+                let key = rule.key_of(&d.message);
+                (d, key)
+            })
+            .collect();
+        self.book.handle_received(self.clock.now(), granted, keyed);
+    }
+
+    fn handle_reports(&mut self, reports: Vec<Report>) {
+        let now = self.clock.now();
+        for report in reports {
+            // The answer is for workers that ask; a sink of our own has nobody to tell.
+            let _ = self.book.handle_report(now, report);
+        }
+    }
+
+    fn handle_dead_letter_reports(&mut self, reports: Vec<Report>) {
+        let now = self.clock.now();
+        let Some(dead_letters) = &mut self.dead_letters else { return };
+        for settlement in dead_letters.handle_reports(reports) {
+            let detail = "the dead-letter sink did not take it".into();
+            let error = SettleError { verb: settlement.verb.name(), detail, fault: SettleFault::Broker };
+            self.book.handle_settled(now, settlement.id, Err(error));
+        }
+    }
+
+    fn handle_settled(&mut self, settled: Vec<Settled>) {
+        let now = self.clock.now();
+        for Settled { id, message_id, verb, result } in settled {
+            let label = match &result {
+                Ok(_) => SettleResult::Done,
+                Err(error) => match error.fault {
+                    SettleFault::LeaseGone => SettleResult::LeaseGone,
+                    SettleFault::Broker => SettleResult::Broker,
+                    SettleFault::Refused => SettleResult::Refused,
+                },
+            };
+            self.progress.settlement(verb, label);
+            match &result {
+                Ok(_) if verb == Verb::Accept.name() => self.totals.accepted += 1,
+                Ok(_) => {}
+                Err(error) => {
+                    self.totals.settle_failures += 1;
+                    self.telemetry.emit(SettleFailed {
+                        flow: &self.options.name,
+                        message_id: message_id.as_str(),
+                        detail: &error.to_string(),
+                        lease_gone: error.fault == SettleFault::LeaseGone,
+                    });
+                }
+            }
+            self.book.handle_settled(now, id, result);
+        }
+    }
+
+    // === outputs ===
+
+    /// Does what the book asks. True when it has more to decide than fits one turn.
+    fn act(&mut self) -> bool {
+        let more = self.decide();
+        self.emit();
+        self.settle();
+        self.receive();
+        self.note_events();
+        more
+    }
+
+    fn decide(&mut self) -> bool {
+        let began = self.clock.now();
+        let mut now = began;
+        for turn in 0..DECISIONS_PER_TURN {
+            if now.saturating_since(began) > DECIDING_PER_TURN {
+                return true;
+            }
+            let Some(decide) = self.book.poll_decide(now) else { return false };
+            let id = decide.id;
+            let verdict = self.ask(&decide, now);
+            let after = self.clock.now();
+            if turn == 0 && self.caller.is_some() {
+                self.progress.decision_times.push(after.saturating_since(now));
+            }
+            now = after;
+            self.book.handle_verdict(now, id, verdict);
+        }
+        true
+    }
+
+    fn ask(&mut self, decide: &Decide, now: Instant) -> Verdict {
+        let (verdict, origin) = match &mut self.caller {
+            None => (Verdict::Deliver, Origin::None),
+            Some(caller) => {
+                let wall = self.clock.wall();
+                let age = decide.message.born_at.map_or(Duration::ZERO, |born| wall.saturating_since(born));
+                let question = Question {
+                    source: &self.options.source_name,
+                    message: &decide.message,
+                    key: &decide.key,
+                    attempt: decide.attempt,
+                    age,
+                    waited: decide.waited,
+                    deferred: decide.deferred,
+                    standing: decide.standing,
+                    wall,
+                    now,
+                };
+                match caller.decide(&question) {
+                    Answer::Verdict(verdict) => (verdict, Origin::Policy),
+                    Answer::OnError { verdict, .. } => (verdict, Origin::OnError),
+                    Answer::Stop { cause } => {
+                        if self.failure.is_none() {
+                            self.failure =
+                                Some(format!("its policy failed ({cause}) and `on-error` is `stop`"));
+                        }
+                        let reason = "the flow stops".into();
+                        (Verdict::Defer(Deferral { delay: Duration::ZERO, reason }), Origin::OnError)
+                    }
+                }
+            }
+        };
+        let kind = match &verdict {
+            Verdict::Deliver => VerdictKind::Deliver,
+            Verdict::Defer(_) => VerdictKind::Defer,
+            Verdict::Reject { .. } => VerdictKind::Reject,
+            Verdict::Discard { .. } => VerdictKind::Discard,
+        };
+        let total = match kind {
+            VerdictKind::Deliver => &mut self.totals.delivered,
+            VerdictKind::Defer => &mut self.totals.deferred,
+            VerdictKind::Reject => &mut self.totals.rejected,
+            VerdictKind::Discard => &mut self.totals.discarded,
+        };
+        *total += 1;
+        self.totals.on_error += u64::from(origin == Origin::OnError);
+        self.progress.verdict(kind, origin);
+        verdict
+    }
+
+    fn emit(&mut self) {
+        let now = self.clock.now();
+        loop {
+            let room = self.sink.room().min(EMISSIONS_PER_BATCH);
+            let batch: Vec<Emission> = std::iter::from_fn(|| self.book.poll_emit(now)).take(room).collect();
+            if batch.is_empty() {
+                return;
+            }
+            let count = batch.len() as u64;
+            self.totals.emitted += count;
+            self.progress.emitted += count;
+            self.sink.send(batch);
+        }
+    }
+
+    fn settle(&mut self) {
+        let now = self.clock.now();
+        loop {
+            let room = self.settling.room();
+            let mut batch: Vec<Settlement> = Vec::new();
+            if let Some(dead_letters) = &mut self.dead_letters {
+                batch.extend(std::iter::from_fn(|| dead_letters.poll_settle()).take(room));
+            }
+            let taken = batch.len();
+            self.book.poll_settle_batch(now, room - taken, &mut batch);
+            let is_last = batch.is_empty();
+            let rejected =
+                batch.split_off(taken).into_iter().filter_map(|settlement| self.divert_rejected(settlement));
+            let rest: Vec<Settlement> = rejected.collect();
+            batch.extend(rest);
+            if let Some(dead_letters) = &mut self.dead_letters {
+                dead_letters.emit(now, &self.options.key_rule);
+            }
+            if is_last {
+                return;
+            }
+            if !batch.is_empty() {
+                self.settling.send(batch);
+            }
+        }
+    }
+
+    /// Sends a rejected delivery to the dead-letter sink where the broker has no dead letters of its own; gives back
+    /// what goes straight to the broker.
+    fn divert_rejected(&mut self, settlement: Settlement) -> Option<Settlement> {
+        let Verb::Reject { reason } = &settlement.verb else { return Some(settlement) };
+        let native = self.settler.support(&settlement.verb) == Support::Native;
+        let diverted = !native && self.dead_letters.is_some();
+        self.telemetry.emit(Rejected {
+            flow: &self.options.name,
+            message_id: settlement.message.id.as_str(),
+            key: &self.options.key_rule.key_of(&settlement.message),
+            reason,
+            dead_letter: if native { Some("broker") } else { self.options.dead_letter_name.as_deref() },
+        });
+        match &mut self.dead_letters {
+            Some(dead_letters) if diverted => {
+                dead_letters.push(settlement);
+                None
+            }
+            _ => Some(settlement),
+        }
+    }
+
+    fn receive(&mut self) {
+        if self.state != FlowState::Running {
+            return;
+        }
+        let now = self.clock.now();
+        while self.workers.has_idle() {
+            let Some(capacity) = self.book.poll_receive(now) else { return };
+            self.workers.grant(capacity);
+        }
+    }
+
+    fn note_events(&mut self) {
+        while let Some(event) = self.book.poll_event() {
+            if let BookEvent::Bug { what, id } = &event {
+                self.telemetry.emit(BookBug { flow: &self.options.name, what, id: *id });
+            }
+            let Some((cause, count)) = irregularity(&event) else { continue };
+            match cause {
+                Irregularity::ExpiredQueued | Irregularity::ExpiredEmitted => self.totals.expired += count,
+                Irregularity::Redelivered => self.totals.redelivered += count,
+                _ => {}
+            }
+            self.progress.irregularity(cause, count);
+        }
+    }
+
+    fn publish(&mut self) {
+        let counts = self.book.counts();
+        self.telemetry.emit(Turned {
+            flow: &self.options.name,
+            progress: &mut self.progress,
+            in_flight: counts.in_flight,
+            in_flight_bytes: counts.in_flight_bytes,
+            queued: counts.queued,
+            keys: counts.active_keys,
+        });
+        let mut status = self.status.lock();
+        status.state = self.state;
+        status.in_flight = counts.in_flight;
+        status.in_flight_bytes = counts.in_flight_bytes;
+        status.queued = counts.queued;
+        status.emitted = counts.emitted;
+        status.active_keys = counts.active_keys;
+        status.totals = self.totals;
+    }
+
+    // === the end ===
+
+    async fn start_draining(&mut self) {
+        if self.state == FlowState::Running {
+            self.state = FlowState::Draining;
+            self.say_state(None);
+            let (arrivals, broken_off) = self.workers.stop().await;
+            for arrival in arrivals {
+                self.handle_arrival(arrival);
+            }
+            for granted in broken_off {
+                self.handle_received(granted, Vec::new());
+            }
+            self.book.handle_drain(self.clock.now());
+        }
+    }
+
+    async fn fail(&mut self, reason: String) {
+        self.failure.get_or_insert(reason);
+        self.start_draining().await;
+    }
+
+    /// Whether nothing is left to do: all settled, or all that could be when the sink is gone.
+    fn is_finished(&self) -> bool {
+        let sink_done = self.book.is_drained() || self.sink.has_ended();
+        let dead_letters_done = self.dead_letters.as_ref().is_none_or(DeadLetters::is_idle);
+        self.state == FlowState::Draining && sink_done && dead_letters_done && self.settling.is_idle()
+    }
+
+    async fn finish(mut self) {
+        self.sink.close().await;
+        if let Some(dead_letters) = &mut self.dead_letters {
+            dead_letters.close().await;
+        }
+        self.state = if self.failure.is_some() { FlowState::Failed } else { FlowState::Stopped };
+        self.publish();
+        let failure = self.failure.take();
+        self.status.lock().remarks.extend(failure.clone());
+        self.say_state(failure.as_deref());
+    }
+
+    fn say_state(&self, reason: Option<&str>) {
+        self.telemetry.emit(StateChanged { flow: &self.options.name, state: self.state.name(), reason });
+    }
+}
+
+/// The metric that a book's event counts in, and by how much; none for what is counted where it happens.
+const fn irregularity(event: &BookEvent) -> Option<(Irregularity, u64)> {
+    Some(match event {
+        BookEvent::Expired { stage: Stage::Emitted, .. } => (Irregularity::ExpiredEmitted, 1),
+        BookEvent::Expired { .. } => (Irregularity::ExpiredQueued, 1),
+        BookEvent::Valve { .. } => (Irregularity::Valve, 1),
+        BookEvent::RunEnded { dropped, overtaken, .. } => {
+            (Irregularity::Dropped, (*dropped + *overtaken) as u64)
+        }
+        BookEvent::Redelivered { .. } => (Irregularity::Redelivered, 1),
+        BookEvent::Rerun { kind: RerunKind::Duplicate, .. } => (Irregularity::Duplicate, 1),
+        BookEvent::Rerun { .. } => (Irregularity::Rerun, 1),
+        BookEvent::SettleFailed { .. } => return None,
+        BookEvent::Bug { .. } => (Irregularity::Bug, 1),
+    })
+}

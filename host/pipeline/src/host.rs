@@ -1,0 +1,375 @@
+//! The whole of it: policies and flows, built from one configuration.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::join_all;
+use tidegate_config::{Config, Exhausted, KeyBy, ReloadPlan};
+use tidegate_connector::options::OptionError;
+use tidegate_connector::{Clock, Sink};
+use tidegate_lease::Valves;
+use tidegate_policy::{Engine, EngineError, EngineOptions, OnError, PolicyHost, PolicySpec, PolicyStatus};
+use tidegate_rocketmq::{ConnectError, SourceOptions};
+use tidegate_telemetry::Telemetry;
+
+use crate::flow::{Flow, FlowOptions, FlowParts, FlowState, FlowStatus};
+use crate::identity::{Identity, IdentityError};
+use crate::key::KeyRule;
+use crate::sinks::{Discard, Stdout};
+
+/// Keys whose facts a flow keeps; about 200 bytes each.
+const KEYS_MAX: usize = 100_000;
+/// Messages whose attempts a flow remembers between deliveries; about 150 bytes each.
+const TRACKED_MESSAGES_MAX: usize = 200_000;
+
+/// A running host.
+#[derive(Debug)]
+pub struct Host {
+    policies: Arc<PolicyHost>,
+    flows: Vec<Flow>,
+}
+
+/// What an embedding program brings along.
+#[derive(Default)]
+pub struct Extras {
+    /// Sinks that take the place of the configured ones, by name.
+    pub sinks: BTreeMap<Arc<str>, Box<dyn Sink>>,
+    /// Who this host is; read from the state directory when not given.
+    pub identity: Option<Identity>,
+}
+
+/// Why a host did not start. Nothing runs then.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The engine.
+    #[error("the policy engine does not start")]
+    Engine(#[source] EngineError),
+    /// The loader of policies.
+    #[error("policies cannot be loaded")]
+    Policies(#[source] tidegate_policy::StartError),
+    /// The state directory.
+    #[error("the host has no identity")]
+    Identity(#[source] IdentityError),
+    /// A source's options contradict each other.
+    #[error("source `{source_name}`: {}", list(errors))]
+    Options {
+        /// The source.
+        source_name: Arc<str>,
+        /// Every mistake.
+        errors: Vec<OptionError>,
+    },
+    /// A source cannot be used at all.
+    #[error(transparent)]
+    Connect(Box<ConnectError>),
+    /// A connector that this build does not have in that place.
+    #[error("`{connector}` cannot be used as a {role} here")]
+    Connector {
+        /// The connector.
+        connector: Arc<str>,
+        /// Source or sink.
+        role: &'static str,
+    },
+    /// A policy that must be loaded is not.
+    #[error("policy `{policy}` is not loaded: {reason}")]
+    Policy {
+        /// The policy.
+        policy: String,
+        /// Why not.
+        reason: String,
+    },
+}
+
+impl StartError {
+    /// Whether the configuration is at fault, rather than the surroundings.
+    #[must_use]
+    pub const fn is_config(&self) -> bool {
+        matches!(self, Self::Options { .. } | Self::Connector { .. } | Self::Policy { .. })
+    }
+}
+
+/// How a drain went.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct DrainReport {
+    /// Flows that could not finish in time; what they held comes again when its leases end.
+    pub unfinished: Vec<Arc<str>>,
+    /// Deliveries that they still held.
+    pub left_behind: usize,
+    /// Flows that had failed before.
+    pub failed: Vec<Arc<str>>,
+}
+
+impl Host {
+    /// Loads the policies and starts the flows of a configuration whose secrets are resolved. A policy that cannot be
+    /// loaded stops nothing: its flows follow its `on-error` until it can.
+    ///
+    /// # Errors
+    /// When a flow cannot be built. A broker that is out of reach is no such reason: it is tried for ever, and the
+    /// flow's status tells.
+    pub async fn start(
+        config: &Config,
+        clock: Clock,
+        telemetry: &Telemetry,
+        mut extras: Extras,
+    ) -> Result<Self, StartError> {
+        let identity = match extras.identity.take() {
+            Some(identity) => identity,
+            None => Identity::load(&config.host.state_dir).map_err(StartError::Identity)?,
+        };
+        let policies = start_policies(policy_specs(config), clock, telemetry.clone()).await?;
+        let mut host = Self { policies, flows: Vec::new() };
+        for name in config.flows.keys() {
+            let flow = host.build_flow(config, name, clock, telemetry, &identity, &mut extras).await;
+            match flow {
+                Ok(flow) => host.flows.push(flow),
+                Err(error) => {
+                    host.drain(Duration::ZERO).await;
+                    return Err(error);
+                }
+            }
+        }
+        Ok(host)
+    }
+
+    /// Refuses a host with a policy that is not loaded.
+    ///
+    /// # Errors
+    /// Names the first such policy and why.
+    pub fn require_policies(&self) -> Result<(), StartError> {
+        for status in self.policies.status() {
+            if status.active.is_none() {
+                let reason =
+                    status.last_error.map_or_else(|| "no reason is known".to_owned(), |error| error.reason);
+                return Err(StartError::Policy { policy: status.name.to_string(), reason });
+            }
+        }
+        Ok(())
+    }
+
+    /// How the flows are doing, in the order of their names.
+    #[must_use]
+    pub fn flows(&self) -> Vec<FlowStatus> {
+        self.flows.iter().map(Flow::status).collect()
+    }
+
+    /// How the policies are doing.
+    #[must_use]
+    pub fn policies(&self) -> Vec<PolicyStatus> {
+        self.policies.status()
+    }
+
+    /// Resolves when every flow has ended. One that fails leaves the others alone; its status and the readiness of
+    /// the host tell.
+    pub async fn ended(&self) {
+        join_all(self.flows.iter().map(Flow::ended)).await;
+    }
+
+    /// Applies what a new configuration changes live: flow valves and policies. What needs a restart is left alone.
+    pub async fn apply(&self, config: &Config, plan: &ReloadPlan) {
+        for name in plan.flows() {
+            let flow = self.flows.iter().find(|flow| **flow.name() == *name);
+            if let (Some(flow), Some(new)) = (flow, config.flows.get(&name)) {
+                flow.set_valves(valves(&new.valves)).await;
+            }
+        }
+        let changed: BTreeSet<Arc<str>> = plan.policies();
+        let specs = policy_specs(config).into_iter().filter(|spec| changed.contains(&spec.name)).collect();
+        let policies = Arc::clone(&self.policies);
+        // Waits for compilers. What was refused is in the policy's status and in the log.
+        let _ = tokio::task::spawn_blocking(move || update(&policies, specs)).await;
+    }
+
+    /// Drains all flows side by side and ends the policies.
+    pub async fn drain(&self, deadline: Duration) -> DrainReport {
+        let ends = join_all(self.flows.iter().map(|flow| flow.drain(deadline))).await;
+        let policies = Arc::clone(&self.policies);
+        // Waits for the loader's thread.
+        let _ = tokio::task::spawn_blocking(move || policies.shutdown()).await;
+        let mut report = DrainReport::default();
+        for (flow, in_time) in self.flows.iter().zip(ends) {
+            let status = flow.status();
+            if status.state == FlowState::Failed {
+                report.failed.push(status.name);
+            } else if !in_time {
+                report.left_behind += status.in_flight;
+                report.unfinished.push(status.name);
+            }
+        }
+        report
+    }
+
+    async fn build_flow(
+        &self,
+        config: &Config,
+        name: &Arc<str>,
+        clock: Clock,
+        telemetry: &Telemetry,
+        identity: &Identity,
+        extras: &mut Extras,
+    ) -> Result<Flow, StartError> {
+        // The configuration has been checked: what a flow names is there.
+        let flow = &config.flows[name];
+        let source = &config.sources[&flow.source];
+        let source_options = source_options(&flow.source, source)?;
+        let workers = source_options.fetch_concurrency;
+        let batch_max = source_options.messages_max;
+        let mut make_sink = |sink: &Arc<str>| make_sink(config, sink, &flow.source, identity, extras);
+        let sink = make_sink(&flow.sink)?;
+        let dead_letter = flow.dead_letter.as_ref().map(make_sink).transpose()?;
+        let connection =
+            tidegate_rocketmq::connect(source_options, clock, telemetry.clone(), Arc::clone(&flow.source))
+                .await
+                .map_err(|error| StartError::Connect(Box::new(error)))?;
+        let queue_messages = flow.queue_messages.unwrap_or(batch_max * workers);
+        let options = FlowOptions {
+            name: Arc::clone(name),
+            source_name: Arc::clone(&flow.source),
+            sink_name: Arc::clone(&flow.sink),
+            dead_letter_name: flow.dead_letter.clone(),
+            throttle_name: flow.throttle.clone(),
+            key_rule: key_rule(&flow.key),
+            receive_workers: workers,
+            book: tidegate_lease::Options {
+                // What waits is bounded by the queue, what the sink works on by its credits.
+                budget_messages: queue_messages + sink.credits(),
+                budget_bytes: flow.queue_bytes,
+                receive_batch_max: batch_max,
+                valves: valves(&flow.valves),
+                keys_max: KEYS_MAX,
+                tracked_messages_max: TRACKED_MESSAGES_MAX,
+                seed: clock.wall().as_unix_millis(),
+            },
+        };
+        let parts = FlowParts {
+            source: connection.source,
+            settler: connection.settler,
+            throttle: flow.throttle.as_ref().and_then(|policy| self.policies.throttle(policy)),
+            sink,
+            dead_letter,
+        };
+        Ok(Flow::start(options, parts, clock, telemetry.clone()))
+    }
+}
+
+/// Compiling takes its time, so it is kept off the runtime's threads.
+async fn start_policies(
+    specs: Vec<PolicySpec>,
+    clock: Clock,
+    telemetry: Telemetry,
+) -> Result<Arc<PolicyHost>, StartError> {
+    let options = engine_options(&specs, clock);
+    let started = tokio::task::spawn_blocking(move || {
+        let engine = Engine::new(options, telemetry).map_err(StartError::Engine)?;
+        PolicyHost::start(&engine, specs).map_err(StartError::Policies)
+    });
+    match started.await {
+        Ok(started) => started.map(Arc::new),
+        Err(panic) => std::panic::resume_unwind(panic.into_panic()),
+    }
+}
+
+/// An engine with room for these policies.
+#[must_use]
+pub fn engine_options(specs: &[PolicySpec], clock: Clock) -> EngineOptions {
+    let options = EngineOptions::new(clock, clock.wall().as_unix_millis());
+    let memory_bytes = specs.iter().map(|spec| spec.limits.memory_bytes).max().unwrap_or(0);
+    EngineOptions { memory_bytes_max: options.memory_bytes_max.max(memory_bytes), ..options }
+}
+
+fn update(policies: &PolicyHost, specs: Vec<PolicySpec>) {
+    for spec in specs {
+        // Refusals are kept in the status and logged by the policies themselves.
+        let _ = policies.update(spec);
+    }
+}
+
+/// The policies of a configuration, as the engine wants them.
+#[must_use]
+pub fn policy_specs(config: &Config) -> Vec<PolicySpec> {
+    let spec = |(name, policy): (&Arc<str>, &tidegate_config::Policy)| PolicySpec {
+        name: Arc::clone(name),
+        component: policy.component.clone(),
+        rules: policy.rules.clone(),
+        on_error: match policy.on_error {
+            tidegate_config::OnError::Deliver => OnError::Deliver,
+            tidegate_config::OnError::Defer(delay) => OnError::Defer(delay),
+            tidegate_config::OnError::Stop => OnError::Stop,
+        },
+        limits: limits(&policy.limits),
+        sha256: policy.sha256.clone(),
+    };
+    config.policies.iter().map(spec).collect()
+}
+
+fn limits(limits: &tidegate_config::Limits) -> tidegate_policy::Limits {
+    tidegate_policy::Limits {
+        deadline: limits.deadline,
+        start_deadline: limits.start_deadline,
+        memory_bytes: limits.memory_bytes,
+        file_bytes_max: limits.file_bytes_max,
+        rules_bytes_max: limits.rules_bytes_max,
+        compile_timeout: limits.compile_timeout,
+        log_bytes_per_call: limits.log_bytes_per_call,
+        hostcall_bytes: limits.hostcall_bytes,
+        handles: limits.handles,
+        uses_max: limits.uses_max,
+        state_entries_max: limits.state_entries_max,
+    }
+}
+
+const fn valves(valves: &tidegate_config::Valves) -> Valves {
+    Valves {
+        max_delivery_attempt: valves.max_delivery_attempt,
+        max_invisible_duration: valves.max_invisible_duration,
+        max_total_deferral: valves.max_total_deferral,
+        exhausted: match valves.exhausted {
+            Exhausted::Accept => tidegate_lease::Exhausted::Accept,
+            Exhausted::Reject => tidegate_lease::Exhausted::Reject,
+        },
+    }
+}
+
+fn key_rule(key: &KeyBy) -> KeyRule {
+    match key {
+        KeyBy::LiteTopic => KeyRule::LiteTopic,
+        KeyBy::Property(name) => KeyRule::Property((**name).into()),
+        KeyBy::RecordKey => KeyRule::RecordKey,
+    }
+}
+
+/// The typed options of a source.
+///
+/// # Errors
+/// When its connector is no source, or with every mistake that its option table alone cannot see.
+pub fn source_options(
+    name: &Arc<str>,
+    source: &tidegate_config::Source,
+) -> Result<SourceOptions, StartError> {
+    if *source.connector != *tidegate_rocketmq::TABLE.connector {
+        return Err(StartError::Connector { connector: Arc::clone(&source.connector), role: "source" });
+    }
+    SourceOptions::from_values(&source.values)
+        .map_err(|errors| StartError::Options { source_name: Arc::clone(name), errors })
+}
+
+fn make_sink(
+    config: &Config,
+    name: &Arc<str>,
+    source: &Arc<str>,
+    identity: &Identity,
+    extras: &mut Extras,
+) -> Result<Box<dyn Sink>, StartError> {
+    if let Some(sink) = extras.sinks.remove(name) {
+        return Ok(sink);
+    }
+    let connector = &config.sinks[name].connector;
+    match &**connector {
+        "stdout" => Ok(Box::new(Stdout::new(Arc::clone(name), Arc::clone(source), identity.clone()))),
+        "discard" => Ok(Box::new(Discard)),
+        _ => Err(StartError::Connector { connector: Arc::clone(connector), role: "sink" }),
+    }
+}
+
+fn list(errors: &[OptionError]) -> String {
+    errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+}

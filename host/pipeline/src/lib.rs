@@ -1,0 +1,18 @@
+//! Builds flows from the configuration, runs them and drains them.
+//!
+//! A flow is a source, a throttle policy and a sink around one lease book. What is decided is decided in
+//! `tidegate-lease` and in the policy; this crate only carries: it feeds the book what happens, does what the book
+//! asks, and owns every task it starts. [`Host`] is the whole of it, [`Flow`] one lane.
+#![forbid(unsafe_code)]
+
+mod flow;
+mod host;
+mod identity;
+mod key;
+mod record;
+pub mod sinks;
+
+pub use flow::{Flow, FlowOptions, FlowParts, FlowState, FlowStatus, Totals};
+pub use host::{DrainReport, Extras, Host, StartError, engine_options, policy_specs, source_options};
+pub use identity::{Identity, IdentityError};
+pub use key::KeyRule;

@@ -1,0 +1,270 @@
+//! The one wasmtime engine of the process: how it is set up, its ticker, and compiling off to the side.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, sync_channel};
+use std::time::Duration;
+
+use tidegate_connector::Clock;
+use tidegate_telemetry::{Telemetry, events};
+use wasmtime::component::{Component, HasSelf, Linker};
+use wasmtime::{Config, Enabled, InstanceAllocationStrategy, PoolingAllocationConfig};
+
+use crate::bindings::ThrottlePolicy;
+use crate::guest::Guest;
+use crate::ticker::Ticker;
+
+/// Native stack that a guest may use. A guest's frames lie on its caller's thread, so every thread that calls a
+/// policy needs four times as much (2 MiB, which is what tokio's and the standard library's threads have).
+const WASM_STACK_BYTES: usize = 512 << 10;
+
+/// Instance metadata of one component or module; large JavaScript and Python components pass wasmtime's own 1 MiB.
+const INSTANCE_BYTES_MAX: usize = 10 << 20;
+
+/// Compilations that ran into their timeout and still go on. wasmtime cannot be told to stop compiling, so this is
+/// what bounds the processors that bad files may keep busy.
+const OVERDUE_COMPILATIONS_MAX: usize = 2;
+
+/// How the engine is set up.
+#[derive(Clone, Copy, Debug)]
+pub struct EngineOptions {
+    /// Instances that can live at once in the pool: one for each flow and policy, and one for a candidate.
+    pub instances_max: u32,
+    /// The largest `memory_bytes` of all policies. Address space is reserved for it, not memory.
+    pub memory_bytes_max: usize,
+    /// Beginning of all random numbers that policies see.
+    pub seed: u64,
+    /// The process's clock.
+    pub clock: Clock,
+}
+
+impl EngineOptions {
+    /// Room for a hundred instances of 64 MiB.
+    #[must_use]
+    pub const fn new(clock: Clock, seed: u64) -> Self {
+        Self { instances_max: 100, memory_bytes_max: 64 << 20, seed, clock }
+    }
+}
+
+/// Why there is no engine. Nothing that a policy can cause.
+#[derive(Debug, thiserror::Error)]
+pub enum EngineError {
+    /// wasmtime does not work on this machine.
+    #[error("cannot set up WebAssembly on this machine: {0}")]
+    Setup(String),
+    /// The system gave no thread.
+    #[error("cannot start the policy engine's ticker thread")]
+    Ticker(#[source] std::io::Error),
+}
+
+/// Where instances get their memory from.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Allocator {
+    /// A pool reserved at start: a fresh instance takes some ten microseconds.
+    Pooling,
+    /// The system, for each instance anew: some twenty microseconds, and slower on many threads.
+    OnDemand,
+}
+
+impl Allocator {
+    /// The name, as metrics have it.
+    #[must_use]
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Pooling => "pooling",
+            Self::OnDemand => "on-demand",
+        }
+    }
+}
+
+/// The engine. One per process; clones are handles to the same.
+#[derive(Clone)]
+pub struct Engine(Arc<Inner>);
+
+struct Inner {
+    wasm: wasmtime::Engine,
+    linker: Linker<Guest>,
+    allocator: Allocator,
+    telemetry: Telemetry,
+    clock: Clock,
+    seeds: AtomicU64,
+    overdue: Arc<AtomicUsize>,
+    instances: Arc<()>,
+    memory_bytes_max: usize,
+    /// Ends with the engine.
+    _ticker: Ticker,
+}
+
+impl Engine {
+    /// Sets the engine up and starts its ticker. When the pool cannot be reserved, the event says what was asked
+    /// for and why not, and instances come from the system.
+    ///
+    /// # Errors
+    /// When wasmtime does not work here at all.
+    pub fn new(options: EngineOptions, telemetry: Telemetry) -> Result<Self, EngineError> {
+        let (wasm, allocator) = match wasmtime::Engine::new(&pooling(&options)) {
+            Ok(wasm) => (wasm, Allocator::Pooling),
+            Err(error) => {
+                telemetry.emit(events::policy::PoolUnavailable {
+                    instances: options.instances_max,
+                    memory_bytes: options.memory_bytes_max as u64,
+                    reason: &format!("{error:#}"),
+                });
+                let wasm = wasmtime::Engine::new(&common())
+                    .map_err(|error| EngineError::Setup(format!("{error:#}")))?;
+                (wasm, Allocator::OnDemand)
+            }
+        };
+        telemetry.emit(events::policy::EngineReady { allocator: allocator.label() });
+        let mut linker = Linker::new(&wasm);
+        ThrottlePolicy::add_to_linker::<_, HasSelf<_>>(&mut linker, |guest| guest)
+            .map_err(|error| EngineError::Setup(format!("{error:#}")))?;
+        let ticker = Ticker::start(wasm.weak()).map_err(EngineError::Ticker)?;
+        Ok(Self(Arc::new(Inner {
+            wasm,
+            linker,
+            allocator,
+            telemetry,
+            clock: options.clock,
+            seeds: AtomicU64::new(options.seed),
+            overdue: Arc::new(AtomicUsize::new(0)),
+            instances: Arc::new(()),
+            memory_bytes_max: options.memory_bytes_max,
+            _ticker: ticker,
+        })))
+    }
+
+    /// Where instances get their memory from.
+    #[must_use]
+    pub fn allocator(&self) -> Allocator {
+        self.0.allocator
+    }
+
+    /// Instances that live now, candidates' included.
+    #[must_use]
+    pub fn instances(&self) -> usize {
+        Arc::strong_count(&self.0.instances) - 1
+    }
+
+    /// Counts an instance for as long as the token lives.
+    pub(crate) fn count_instance(&self) -> Arc<()> {
+        Arc::clone(&self.0.instances)
+    }
+
+    /// The most that any instance may have: a slot of the pool.
+    pub(crate) fn memory_bytes_max(&self) -> usize {
+        self.0.memory_bytes_max
+    }
+
+    pub(crate) fn wasm(&self) -> &wasmtime::Engine {
+        &self.0.wasm
+    }
+
+    pub(crate) fn linker(&self) -> &Linker<Guest> {
+        &self.0.linker
+    }
+
+    pub(crate) fn telemetry(&self) -> &Telemetry {
+        &self.0.telemetry
+    }
+
+    pub(crate) fn clock(&self) -> Clock {
+        self.0.clock
+    }
+
+    /// The seed of one more sequence of random numbers.
+    pub(crate) fn next_seed(&self) -> u64 {
+        self.0.seeds.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Compiles on a thread of its own, which is left behind when it takes too long.
+    pub(crate) fn compile(&self, bytes: Arc<[u8]>, timeout: Duration) -> Result<Component, CompileError> {
+        if self.0.overdue.load(Ordering::Acquire) >= OVERDUE_COMPILATIONS_MAX {
+            return Err(CompileError::Busy);
+        }
+        let (done, result) = sync_channel(1);
+        let wasm = self.0.wasm.clone();
+        let overdue = Arc::clone(&self.0.overdue);
+        // Counted from the beginning, so that the thread itself can take the count back whenever it ends.
+        overdue.fetch_add(1, Ordering::AcqRel);
+        let thread = std::thread::Builder::new().name("policy-compile".into()).spawn(move || {
+            let component = Component::from_binary(&wasm, &bytes);
+            overdue.fetch_sub(1, Ordering::AcqRel);
+            // Nobody waits any more when the timeout has passed.
+            let _ = done.send(component);
+        });
+        let thread = match thread {
+            Ok(thread) => thread,
+            Err(error) => {
+                self.0.overdue.fetch_sub(1, Ordering::AcqRel);
+                return Err(CompileError::Thread(error));
+            }
+        };
+        match result.recv_timeout(timeout) {
+            Ok(component) => {
+                // It has sent its result as its last act.
+                let _ = thread.join();
+                component.map_err(|error| CompileError::Refused(format!("{error:#}")))
+            }
+            Err(RecvTimeoutError::Timeout) => Err(CompileError::TimedOut(timeout)),
+            Err(RecvTimeoutError::Disconnected) => {
+                Err(CompileError::Refused("the compiler panicked".to_owned()))
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for Engine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Engine").field("allocator", &self.0.allocator).finish_non_exhaustive()
+    }
+}
+
+/// Why a file was not compiled.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum CompileError {
+    #[error("the compiler refuses it: {0}")]
+    Refused(String),
+    #[error("compiling it takes longer than {} s", .0.as_secs_f32())]
+    TimedOut(Duration),
+    #[error("the compiler is still busy with files that take too long")]
+    Busy,
+    #[error("the system gives no thread to compile on")]
+    Thread(#[source] std::io::Error),
+}
+
+/// Only what policies need: each proposal that is off is one that no advisory can hit.
+fn common() -> Config {
+    let mut config = Config::new();
+    config
+        .concurrency_support(false)
+        .epoch_interruption(true)
+        .max_wasm_stack(WASM_STACK_BYTES)
+        .wasm_memory64(false)
+        .wasm_multi_memory(false)
+        .wasm_relaxed_simd(false);
+    config
+}
+
+fn pooling(options: &EngineOptions) -> Config {
+    // Clearing by `madvise` costs more than by hand for small guests; with the kernel's page map only what was
+    // touched is cleared, so that more may stay. Measured: 4 µs against 5–9 µs for a fresh instance.
+    let keep_resident =
+        if PoolingAllocationConfig::is_pagemap_scan_available() { 2 << 20 } else { 256 << 10 };
+    let instances = options.instances_max;
+    let mut pool = PoolingAllocationConfig::new();
+    pool.total_component_instances(instances)
+        // An encoded component is its own module and two small ones for its imports; composed ones are more.
+        .total_core_instances(instances.saturating_mul(8))
+        .total_memories(instances.saturating_mul(2))
+        .total_tables(instances.saturating_mul(4))
+        .max_memory_size(options.memory_bytes_max)
+        .max_component_instance_size(INSTANCE_BYTES_MAX)
+        .max_core_instance_size(INSTANCE_BYTES_MAX)
+        .linear_memory_keep_resident(keep_resident)
+        .table_keep_resident(64 << 10)
+        .pagemap_scan(Enabled::Auto);
+    let mut config = common();
+    config.allocation_strategy(InstanceAllocationStrategy::Pooling(pool));
+    config
+}

@@ -1,0 +1,143 @@
+//! All policies of the host: started once, asked by flows, looked at by the admin API.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use crate::caller::Throttle;
+use crate::engine::Engine;
+use crate::error::ReloadError;
+use crate::loader::{Command, Loader, ReloadReport};
+use crate::policy::Policy;
+use crate::spec::PolicySpec;
+use crate::status::PolicyStatus;
+
+/// Commands that wait for the loader; more means that it is busy compiling.
+const COMMANDS_MAX: usize = 16;
+
+/// How long a caller waits for a reload: the default compile timeout twice.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Stack of the loader's thread: guests run on it too.
+const LOADER_STACK_BYTES: usize = 4 << 20;
+
+/// The policies of one host.
+pub struct PolicyHost {
+    policies: BTreeMap<Arc<str>, Arc<Policy>>,
+    commands: SyncSender<Command>,
+    loader: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// Why policies cannot be loaded at all.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The system gave no thread.
+    #[error("cannot start the thread that loads policies")]
+    Thread(#[source] std::io::Error),
+    /// Two policies have one name.
+    #[error("the policy `{0}` is configured twice")]
+    Twice(Arc<str>),
+}
+
+impl PolicyHost {
+    /// Loads every policy and starts the thread that follows their files. Returns when each was tried once, which
+    /// takes as long as compiling them; a broken or absent one never stops the others.
+    ///
+    /// # Errors
+    /// When the system gives no thread, or a name is there twice. Never for what is in a policy's files.
+    pub fn start(engine: &Engine, specs: Vec<PolicySpec>) -> Result<Self, StartError> {
+        let mut policies = BTreeMap::new();
+        for spec in specs {
+            let name = Arc::clone(&spec.name);
+            let policy = Arc::new(Policy::new(engine.clone(), spec));
+            if policies.insert(Arc::clone(&name), policy).is_some() {
+                return Err(StartError::Twice(name));
+            }
+        }
+        let (commands, inbox) = sync_channel(COMMANDS_MAX);
+        let mut loader = Loader::new(engine, policies.values().cloned(), inbox, commands.clone());
+        let (ready, started) = sync_channel(1);
+        let run = move || {
+            loader.load_all();
+            // The other side waits for it.
+            let _ = ready.send(());
+            loader.run();
+        };
+        let thread = std::thread::Builder::new()
+            .name("policy-loader".into())
+            .stack_size(LOADER_STACK_BYTES)
+            .spawn(run)
+            .map_err(StartError::Thread)?;
+        // An error would mean that the loader panicked; its policies are then not loaded, as their status says.
+        let _ = started.recv();
+        Ok(Self { policies, commands, loader: Mutex::new(Some(thread)) })
+    }
+
+    /// The throttle policy of that name.
+    #[must_use]
+    pub fn throttle(&self, name: &str) -> Option<Throttle> {
+        self.policies.get(name).map(|policy| Throttle(Arc::clone(policy)))
+    }
+
+    /// All policies as they are now, by name.
+    #[must_use]
+    pub fn status(&self) -> Vec<PolicyStatus> {
+        self.policies.values().map(|policy| PolicyStatus::of(policy)).collect()
+    }
+
+    /// Reads a policy's files now, without waiting for a notice. Blocks until they passed or were refused.
+    ///
+    /// # Errors
+    /// When there is no such policy, when its files were refused (what ran goes on), or when the loader is busy.
+    pub fn reload(&self, name: &str) -> Result<ReloadReport, ReloadError> {
+        let (policy, _) =
+            self.policies.get_key_value(name).ok_or_else(|| ReloadError::Unknown(name.to_owned()))?;
+        let policy = Arc::clone(policy);
+        self.ask(|answer| Command::Reload { policy, answer })
+    }
+
+    /// Gives a policy another configuration: files, limits, `on-error`. It comes into force as a whole or not at all.
+    ///
+    /// # Errors
+    /// As [`PolicyHost::reload`]; the configuration is then the one before.
+    pub fn update(&self, spec: PolicySpec) -> Result<ReloadReport, ReloadError> {
+        self.ask(|answer| Command::Update { spec: Box::new(spec), answer })
+    }
+
+    /// Stops following files and joins the thread. Callers go on with what is loaded.
+    pub fn shutdown(&self) {
+        let Some(thread) = self.loader.lock().take() else { return };
+        // When its queue is full it looks at the disk first; an error means that it has ended.
+        let _ = self.commands.send(Command::Stop);
+        let _ = thread.join();
+    }
+
+    fn ask(
+        &self,
+        command: impl FnOnce(SyncSender<Result<ReloadReport, ReloadError>>) -> Command,
+    ) -> Result<ReloadReport, ReloadError> {
+        let (answer, answered) = sync_channel(1);
+        match self.commands.try_send(command(answer)) {
+            Ok(()) => answered.recv_timeout(ANSWER_TIMEOUT).unwrap_or(Err(ReloadError::Busy(ANSWER_TIMEOUT))),
+            Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {
+                Err(ReloadError::Busy(Duration::ZERO))
+            }
+        }
+    }
+}
+
+impl Drop for PolicyHost {
+    fn drop(&mut self) {
+        self.shutdown();
+    }
+}
+
+impl std::fmt::Debug for PolicyHost {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PolicyHost").field("policies", &self.policies.keys()).finish_non_exhaustive()
+    }
+}

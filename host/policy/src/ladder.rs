@@ -1,0 +1,349 @@
+//! The ladder: every check that a candidate passes before it goes into force, off the hot path.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use serde::{Serialize, Serializer};
+use tidegate_model::{Message, MessageId, Standing, Timestamp};
+use wasmparser::{Validator, WasmFeatures};
+
+use crate::bindings::ThrottlePolicyPre;
+use crate::bindings::exports::tidegate::policy::lifecycle::Description;
+use crate::engine::Engine;
+use crate::error::{LoadError, Rung};
+use crate::files::Files;
+use crate::guest::{Call, Guest, Moment};
+use crate::instance::Instance;
+use crate::random::SplitMix64;
+use crate::rules::{self, Source};
+use crate::section::{Kind, Outline, Trailer, TrailerState, kind, outline};
+use crate::spec::{Limits, PolicySpec};
+use crate::state::State;
+use crate::world;
+
+/// One check and what came of it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct RungReport {
+    /// Which.
+    pub rung: Rung,
+    /// What came of it.
+    pub outcome: RungOutcome,
+    /// Wall time.
+    #[serde(rename = "took-us", serialize_with = "micros")]
+    pub took: Duration,
+}
+
+/// What came of a check.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case", tag = "result", content = "text")]
+pub enum RungOutcome {
+    /// It is as it should be.
+    Passed,
+    /// It is as it should be, and there is something to say about it.
+    Noted(String),
+    /// It is not; the candidate is refused.
+    Failed(String),
+    /// Not looked at, because an earlier check failed.
+    Skipped,
+}
+
+fn micros<S: Serializer>(took: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_u64(u64::try_from(took.as_micros()).unwrap_or(u64::MAX))
+}
+
+/// A compiled component that passed every check that does not depend on rules.
+pub(crate) struct Prepared {
+    pub(crate) sha256: Arc<str>,
+    pub(crate) component: ThrottlePolicyPre<Guest>,
+    pub(crate) description: Description,
+    pub(crate) trailer: Option<Trailer>,
+}
+
+/// What passed the whole ladder.
+pub(crate) struct Candidate {
+    pub(crate) prepared: Arc<Prepared>,
+    /// For `configure`.
+    pub(crate) rules_json: Arc<str>,
+    pub(crate) rules_sha256: Option<Arc<str>>,
+}
+
+/// The checks done so far.
+#[derive(Debug, Default)]
+pub(crate) struct Ladder {
+    rungs: Vec<RungReport>,
+}
+
+/// A value, and something to say about the check that gave it.
+type Step<T> = Result<(T, Option<String>), LoadError>;
+
+impl Ladder {
+    /// Reads the files.
+    pub(crate) fn read(&mut self, spec: &PolicySpec) -> Result<Files, LoadError> {
+        let files = self.climb(Rung::Read, || Ok((Files::read(spec)?, None)))?;
+        let note = format!("{} bytes", files.component.len());
+        self.climb(Rung::Size, || Ok(((), Some(note))))?;
+        Ok(files)
+    }
+
+    /// All the other checks. `live` is what runs: when the component is the same, only the rules are checked.
+    pub(crate) fn check(
+        &mut self,
+        engine: &Engine,
+        spec: &PolicySpec,
+        files: &Files,
+        live: Option<&Arc<Prepared>>,
+    ) -> Result<Candidate, LoadError> {
+        let limits = &spec.limits;
+        let state = Arc::new(State::new(SELF_TEST_STATE_ENTRIES));
+        let (prepared, mut instance) = match live.filter(|live| live.sha256 == files.component_sha256) {
+            Some(live) => {
+                self.climb(Rung::Digest, || digest(spec, files))?;
+                let instance = self.instantiate(engine, &live.component, limits, &state)?;
+                (Arc::clone(live), instance)
+            }
+            None => self.prepare(engine, spec, files, &state)?,
+        };
+        let source = files.rules.as_ref().map(|rules| Source { file: &rules.file, text: &rules.text });
+        let rules_json = self.climb(Rung::Rules, || {
+            let json = rules::read(source, &prepared.description.parameters).map_err(LoadError::Rules)?;
+            Ok((json, source.is_none().then(|| "no rules file".to_owned())))
+        })?;
+        self.climb(Rung::Configure, || {
+            let answer = instance.configure(limits, &rules_json).map_err(LoadError::Configure)?;
+            let refused =
+                answer.map_err(|error| LoadError::Refused(rules::refusal(source, error.key, error.message)));
+            refused.map(|()| ((), None))
+        })?;
+        self.climb(Rung::SelfTest, || {
+            let verdict = instance.decide(limits.start_deadline, moment(engine), sample());
+            verdict.map_err(LoadError::SelfTest).map(|verdict| ((), Some(format!("{verdict:?}"))))
+        })?;
+        Ok(Candidate { prepared, rules_json: rules_json.into(), rules_sha256: files.rules_sha256().cloned() })
+    }
+
+    /// The checks done, and those that were not reached as skipped.
+    pub(crate) fn into_rungs(self) -> Vec<RungReport> {
+        let mut rungs = self.rungs;
+        if rungs.iter().any(|report| matches!(report.outcome, RungOutcome::Failed(_))) {
+            let missing =
+                Rung::ALL.into_iter().filter(|rung| rungs.iter().all(|report| report.rung != *rung));
+            let skipped: Vec<_> = missing
+                .map(|rung| RungReport { rung, outcome: RungOutcome::Skipped, took: Duration::ZERO })
+                .collect();
+            rungs.extend(skipped);
+        }
+        rungs
+    }
+
+    /// What depends on the component alone.
+    fn prepare(
+        &mut self,
+        engine: &Engine,
+        spec: &PolicySpec,
+        files: &Files,
+        state: &Arc<State>,
+    ) -> Result<(Arc<Prepared>, Instance), LoadError> {
+        let bytes = &files.component;
+        self.climb(Rung::Format, || format(spec, bytes))?;
+        self.climb(Rung::Digest, || digest(spec, files))?;
+        let outline = self.climb(Rung::Validate, || validate(spec, bytes))?;
+        let trailer = self.climb(Rung::Section, || section(spec, &outline))?;
+        self.climb(Rung::Imports, || imports(&outline))?;
+        self.climb(Rung::Exports, || match world::missing_export(&outline.exports) {
+            Some((export, advice)) => Err(LoadError::Export { export, advice }),
+            None => Ok(((), None)),
+        })?;
+        let component = self.climb(Rung::Compile, || {
+            Ok((engine.compile(Arc::clone(bytes), spec.limits.compile_timeout)?, None))
+        })?;
+        let component = self.climb(Rung::Link, || {
+            let linked = engine.linker().instantiate_pre(&component).and_then(ThrottlePolicyPre::new);
+            let linked = linked.map_err(|error| LoadError::Link { message: format!("{error:#}") })?;
+            Ok((linked, None))
+        })?;
+        let mut instance = self.instantiate(engine, &component, &spec.limits, state)?;
+        let description = self.climb(Rung::Describe, || {
+            let description = instance.describe(&spec.limits).map_err(LoadError::Describe)?;
+            check_description(&description)?;
+            let note = format!("{} {}: {}", description.name, description.version, description.summary);
+            Ok((description, Some(note)))
+        })?;
+        let sha256 = Arc::clone(&files.component_sha256);
+        Ok((Arc::new(Prepared { sha256, component, description, trailer }), instance))
+    }
+
+    fn instantiate(
+        &mut self,
+        engine: &Engine,
+        component: &ThrottlePolicyPre<Guest>,
+        limits: &Limits,
+        state: &Arc<State>,
+    ) -> Result<Instance, LoadError> {
+        self.climb(Rung::Instantiate, || {
+            let instance = Instance::start(engine, component, limits, state, moment(engine));
+            Ok((instance.map_err(LoadError::Instantiate)?, None))
+        })
+    }
+
+    #[allow(clippy::disallowed_methods, reason = "measures how long a check takes, decides nothing")]
+    fn climb<T>(&mut self, rung: Rung, step: impl FnOnce() -> Step<T>) -> Result<T, LoadError> {
+        let began = Instant::now();
+        let result = step();
+        let took = began.elapsed();
+        let (rung, outcome) = match &result {
+            Ok((_, None)) => (rung, RungOutcome::Passed),
+            Ok((_, Some(note))) => (rung, RungOutcome::Noted(note.clone())),
+            Err(error) => (error.rung(), RungOutcome::Failed(sentence(error))),
+        };
+        self.rungs.push(RungReport { rung, outcome, took });
+        result.map(|(value, _)| value)
+    }
+}
+
+/// An error with its causes.
+pub(crate) fn sentence(error: &LoadError) -> String {
+    use std::error::Error as _;
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text.push_str(": ");
+        text.push_str(&cause.to_string());
+        source = cause.source();
+    }
+    text
+}
+
+/// State for a self-test, which must not touch the policy's own.
+const SELF_TEST_STATE_ENTRIES: usize = 64;
+
+fn moment(engine: &Engine) -> Moment {
+    let clock = engine.clock();
+    Moment { wall: clock.wall(), now: clock.now(), random: SplitMix64::new(engine.next_seed()) }
+}
+
+/// A message with something in every field.
+fn sample() -> Call {
+    let message = Message {
+        topic: "self-test".into(),
+        lite_topic: Some("self-test".into()),
+        group: None,
+        id: MessageId::from("self-test"),
+        tag: Some("self-test".into()),
+        keys: vec!["self-test".into()],
+        properties: vec![("self-test".into(), b"true".to_vec().into())],
+        body: b"self-test".to_vec().into(),
+        body_state: tidegate_model::BodyState::Intact,
+        born_at: Some(Timestamp::default()),
+        stored_at: Some(Timestamp::default()),
+    };
+    let standing = Standing {
+        key_in_flight: 1,
+        flow_in_flight: 1,
+        flow_queued: 0,
+        active_keys: 1,
+        key_rate: 0.1,
+        flow_rate: 0.1,
+        key_share: 1.0,
+    };
+    Call {
+        source: "self-test".into(),
+        message: Arc::new(message),
+        key: "self-test".into(),
+        attempt: 1,
+        age: Duration::ZERO,
+        waited: Duration::ZERO,
+        deferred: Duration::ZERO,
+        standing,
+    }
+}
+
+fn format(spec: &PolicySpec, bytes: &[u8]) -> Step<()> {
+    let found = match kind(bytes) {
+        Kind::Component => return Ok(((), None)),
+        Kind::Module => {
+            "a core module and not a component; `tidegate policy build` makes a component of it".to_owned()
+        }
+        Kind::Other => format!("{} and not a WebAssembly component", other_format(bytes)),
+    };
+    Err(LoadError::Format { path: spec.component.clone(), found })
+}
+
+fn other_format(bytes: &[u8]) -> &'static str {
+    match bytes {
+        [] => "empty",
+        [0, b'a', b's', b'm', ..] => "WebAssembly of a version that this host does not know",
+        [0x7f, b'E', b'L', b'F', ..] => "compiled machine code (policies are never loaded precompiled)",
+        [0x1f, 0x8b, ..] => "gzip (unpack it first)",
+        [b'P', b'K', ..] => "a zip archive (unpack it first)",
+        [b'<', ..] => "HTML or XML, perhaps the error page of a download",
+        _ if std::str::from_utf8(bytes).is_ok() => "a text",
+        _ => "something unknown",
+    }
+}
+
+fn digest(spec: &PolicySpec, files: &Files) -> Step<()> {
+    let found = &*files.component_sha256;
+    match &spec.sha256 {
+        Some(pinned) if !pinned.eq_ignore_ascii_case(found) => Err(LoadError::Digest {
+            path: spec.component.clone(),
+            found: found.to_owned(),
+            pinned: pinned.clone(),
+        }),
+        Some(_) => Ok(((), Some(format!("{found}, as pinned")))),
+        None => Ok(((), Some(found.to_owned()))),
+    }
+}
+
+fn validate(spec: &PolicySpec, bytes: &[u8]) -> Step<Outline> {
+    let invalid = |error: wasmparser::BinaryReaderError| LoadError::Invalid {
+        path: spec.component.clone(),
+        message: error.message().to_owned(),
+        offset: error.offset(),
+        bytes: bytes.len(),
+    };
+    // The proposals that components of today's tools use; the engine refuses what it does not run.
+    Validator::new_with_features(WasmFeatures::default()).validate_all(bytes).map_err(invalid)?;
+    Ok((outline(bytes).map_err(invalid)?, None))
+}
+
+fn section(spec: &PolicySpec, outline: &Outline) -> Step<Option<Trailer>> {
+    match &outline.trailer {
+        TrailerState::Whole(trailer) => {
+            let built = trailer.built.as_ref();
+            let note = built.map(|built| format!("{} {}, {}", built.name, built.version, built.sdk));
+            Ok((Some(trailer.clone()), note))
+        }
+        TrailerState::Absent => {
+            let note =
+                "none: built by another tool than `tidegate policy build`, so nothing proves it complete";
+            Ok((None, Some(note.to_owned())))
+        }
+        TrailerState::Broken(message) => {
+            Err(LoadError::Section { path: spec.component.clone(), message: message.clone() })
+        }
+    }
+}
+
+fn imports(outline: &Outline) -> Step<()> {
+    for import in &outline.imports {
+        if let Some(advice) = world::import_advice(import) {
+            return Err(LoadError::Import { import: import.clone(), advice });
+        }
+    }
+    Ok(((), Some(outline.imports.join(", "))))
+}
+
+fn check_description(description: &Description) -> Result<(), LoadError> {
+    let parameters = &description.parameters;
+    if description.name.is_empty() {
+        return Err(LoadError::Description("it has no name".to_owned()));
+    }
+    for (n, parameter) in parameters.iter().enumerate() {
+        if parameter.name.is_empty() || parameters[..n].iter().any(|other| other.name == parameter.name) {
+            let message = format!("the parameter `{}` has no name or is described twice", parameter.name);
+            return Err(LoadError::Description(message));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,293 @@
+//! The thread that loads policies: the only one that puts a generation into force.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError};
+use std::time::Duration;
+
+use serde::Serialize;
+use tidegate_model::Instant;
+
+use crate::engine::Engine;
+use crate::error::{LoadError, ReloadError};
+use crate::files::{Files, Fingerprint};
+use crate::ladder::{Ladder, RungReport};
+use crate::policy::Policy;
+use crate::spec::PolicySpec;
+use crate::watch::Watches;
+
+/// Between two looks when nothing gives notice. A look costs two `stat` calls per policy.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// Files must look the same for so long before they are read; a copy in progress changes its size faster.
+const SETTLED_AFTER: Duration = Duration::from_millis(100);
+
+/// A candidate that failed by the machine's fault is tried again after so long, doubling up to so long.
+const RETRY_MIN: Duration = Duration::from_secs(5);
+const RETRY_MAX: Duration = Duration::from_secs(300);
+
+/// What the loader is told.
+pub(crate) enum Command {
+    /// Something may have changed on disk.
+    Look,
+    /// Somebody wants a policy to be read now.
+    Reload { policy: Arc<str>, answer: SyncSender<Result<ReloadReport, ReloadError>> },
+    /// A policy's configuration changed.
+    Update { spec: Box<PolicySpec>, answer: SyncSender<Result<ReloadReport, ReloadError>> },
+    /// The host shuts down.
+    Stop,
+}
+
+/// What came of a reload that somebody asked for.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct ReloadReport {
+    /// The policy.
+    pub policy: Arc<str>,
+    /// The generation that runs now.
+    pub generation: u64,
+    /// Whether it is another one than before.
+    pub changed: bool,
+    /// The checks that were made.
+    pub rungs: Vec<RungReport>,
+}
+
+/// The loader's own view of one policy.
+struct Loaded {
+    policy: Arc<Policy>,
+    /// What was last read.
+    seen: Fingerprint,
+    /// Looks different from what was read, since then.
+    unsettled: Option<(Fingerprint, Instant)>,
+    /// Contents of the last candidate that was refused for good.
+    refused: Option<Digests>,
+    retry: Option<(Instant, Duration)>,
+}
+
+type Digests = (Arc<str>, Option<Arc<str>>);
+
+/// The loader.
+pub(crate) struct Loader {
+    engine: Engine,
+    policies: Vec<Loaded>,
+    watches: Watches,
+    commands: Receiver<Command>,
+}
+
+impl Loader {
+    pub(crate) fn new(
+        engine: &Engine,
+        policies: impl Iterator<Item = Arc<Policy>>,
+        commands: Receiver<Command>,
+        wake: SyncSender<Command>,
+    ) -> Self {
+        let watches = Watches::new(engine.telemetry().clone(), move || match wake.try_send(Command::Look) {
+            // A full queue means that the loader will look anyway.
+            Ok(()) | Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {}
+        });
+        let policies = policies.map(Loaded::new).collect();
+        Self { engine: engine.clone(), policies, watches, commands }
+    }
+
+    /// Loads every policy once; none stops another.
+    pub(crate) fn load_all(&mut self) {
+        self.refresh_watches();
+        for loaded in &mut self.policies {
+            // The reason is in the policy's status and in the log.
+            let _ = loaded.load(&self.engine, Why::Asked, &mut Ladder::default());
+        }
+    }
+
+    /// Follows the disk and the commands until it is told to stop.
+    pub(crate) fn run(mut self) {
+        loop {
+            let unsettled = self.policies.iter().any(|loaded| loaded.unsettled.is_some());
+            let wait = if unsettled { SETTLED_AFTER } else { LOOK_EVERY };
+            match self.commands.recv_timeout(wait) {
+                Ok(Command::Look) | Err(RecvTimeoutError::Timeout) => {}
+                Ok(Command::Reload { policy, answer }) => {
+                    // Whoever asked may have stopped waiting.
+                    let _ = answer.send(self.reload(&policy));
+                }
+                Ok(Command::Update { spec, answer }) => {
+                    let _ = answer.send(self.update(*spec));
+                }
+                Ok(Command::Stop) | Err(RecvTimeoutError::Disconnected) => break,
+            }
+            self.look();
+            for loaded in &self.policies {
+                loaded.policy.flush();
+            }
+        }
+        for loaded in &self.policies {
+            loaded.policy.flush();
+        }
+    }
+
+    fn look(&mut self) {
+        self.refresh_watches();
+        let now = self.engine.clock().now();
+        for loaded in &mut self.policies {
+            loaded.look(&self.engine, now);
+        }
+    }
+
+    fn reload(&mut self, policy: &Arc<str>) -> Result<ReloadReport, ReloadError> {
+        let loaded = self.policies.iter_mut().find(|loaded| loaded.policy.name == *policy);
+        let loaded = loaded.ok_or_else(|| ReloadError::Unknown(policy.to_string()))?;
+        let mut ladder = Ladder::default();
+        let loading = loaded.load(&self.engine, Why::Asked, &mut ladder);
+        let loading = loading.map_err(|source| ReloadError::Rejected {
+            policy: policy.to_string(),
+            source: Box::new(source),
+        })?;
+        Ok(ReloadReport {
+            policy: Arc::clone(policy),
+            generation: loaded.policy.generation_number(),
+            changed: loading == Loading::Applied,
+            rungs: ladder.into_rungs(),
+        })
+    }
+
+    /// The new configuration of a policy is tried with its files; limits come into force with them or not at all.
+    fn update(&mut self, spec: PolicySpec) -> Result<ReloadReport, ReloadError> {
+        let name = Arc::clone(&spec.name);
+        let loaded = self.policies.iter_mut().find(|loaded| loaded.policy.name == name);
+        let loaded = loaded.ok_or_else(|| ReloadError::Unknown(name.to_string()))?;
+        let old = loaded.policy.spec.swap(Arc::new(spec));
+        self.reload(&name).inspect_err(|_| {
+            if let Some(loaded) = self.policies.iter_mut().find(|loaded| loaded.policy.name == name) {
+                loaded.policy.spec.store(old);
+            }
+        })
+    }
+
+    fn refresh_watches(&mut self) {
+        let specs: Vec<_> = self.policies.iter().map(|loaded| loaded.policy.spec.load_full()).collect();
+        self.watches.refresh(specs.iter().map(|spec| &**spec));
+    }
+}
+
+/// Why files are read.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Why {
+    /// Somebody wants to know.
+    Asked,
+    /// They look different, or failed by the machine's fault.
+    Changed,
+}
+
+/// What came of reading files that are not at fault.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Loading {
+    /// A new generation is in force.
+    Applied,
+    /// They hold what runs.
+    Unchanged,
+    /// They hold what was refused before.
+    StillRefused,
+    /// They changed while they were read.
+    Unsettled,
+}
+
+impl Loaded {
+    fn new(policy: Arc<Policy>) -> Self {
+        Self { policy, seen: Fingerprint::default(), unsettled: None, refused: None, retry: None }
+    }
+
+    /// Reads the files when they changed and have settled, or when a retry is due.
+    fn look(&mut self, engine: &Engine, now: Instant) {
+        let current = Fingerprint::of(&self.policy.spec.load());
+        if current == self.seen {
+            self.unsettled = None;
+            if self.retry.is_none_or(|(at, _)| now < at) {
+                return;
+            }
+        } else {
+            match &self.unsettled {
+                Some((before, since)) if *before == current => {
+                    if now.saturating_since(*since) < SETTLED_AFTER {
+                        return;
+                    }
+                }
+                _ => {
+                    self.unsettled = Some((current, now));
+                    return;
+                }
+            }
+        }
+        // The reason is in the policy's status and in the log.
+        let _ = self.load(engine, Why::Changed, &mut Ladder::default());
+    }
+
+    /// Reads the files and puts them into force if they pass; says what came of it.
+    fn load(&mut self, engine: &Engine, why: Why, ladder: &mut Ladder) -> Result<Loading, LoadError> {
+        let result = self.climb(engine, why, ladder);
+        match &result {
+            Ok(Loading::Applied) => self.handle_success(),
+            Ok(Loading::Unchanged) => {
+                self.handle_success();
+                self.policy.unchanged();
+            }
+            Ok(Loading::StillRefused | Loading::Unsettled) => {}
+            Err(error) => {
+                self.handle_refusal(engine.clock().now(), error);
+                self.policy.rejected(error);
+            }
+        }
+        result
+    }
+
+    fn climb(&mut self, engine: &Engine, why: Why, ladder: &mut Ladder) -> Result<Loading, LoadError> {
+        let spec = self.policy.spec.load_full();
+        let began = engine.clock().now();
+        self.unsettled = None;
+        self.seen = Fingerprint::of(&spec);
+        let files = ladder.read(&spec)?;
+        if why == Why::Changed && Fingerprint::of(&spec) != self.seen {
+            self.seen = Fingerprint::default();
+            return Ok(Loading::Unsettled);
+        }
+        let digests = digests(&files);
+        let live = self.policy.live.load_full();
+        let runs = live.as_deref().is_some_and(|live| {
+            live.prepared.sha256 == digests.0
+                && live.rules_sha256 == digests.1
+                && live.limits == spec.limits
+                && spec.sha256.as_deref().is_none_or(|pinned| pinned.eq_ignore_ascii_case(&digests.0))
+        });
+        if runs {
+            return Ok(Loading::Unchanged);
+        }
+        if why == Why::Changed && self.refused.as_ref() == Some(&digests) {
+            return Ok(Loading::StillRefused);
+        }
+        let prepared = live.as_ref().map(|live| &live.prepared);
+        match ladder.check(engine, &spec, &files, prepared) {
+            Ok(candidate) => {
+                let took = engine.clock().now().saturating_since(began);
+                self.policy.swap(candidate, spec.limits, took);
+                Ok(Loading::Applied)
+            }
+            Err(error) => {
+                self.refused = (!error.is_transient()).then_some(digests);
+                Err(error)
+            }
+        }
+    }
+
+    fn handle_success(&mut self) {
+        self.refused = None;
+        self.retry = None;
+    }
+
+    fn handle_refusal(&mut self, now: Instant, error: &LoadError) {
+        self.retry = error.is_transient().then(|| {
+            let pause = self.retry.map_or(RETRY_MIN, |(_, pause)| (pause * 2).min(RETRY_MAX));
+            (now + pause, pause)
+        });
+    }
+}
+
+fn digests(files: &Files) -> Digests {
+    (Arc::clone(&files.component_sha256), files.rules_sha256().cloned())
+}

@@ -1,0 +1,61 @@
+//! The connectors that this binary has, and how a configuration that uses them is read.
+
+use std::path::Path;
+
+use tidegate_config::{Catalog, Config, Connector, LoadError, ProcessEnvironment, Role, Unsupported};
+use tidegate_connector::options::{OptionError, Values};
+use tidegate_pipeline::sinks;
+use tidegate_rocketmq::SourceOptions;
+
+use crate::exit::Failure;
+
+/// Options that are documented and cannot be followed yet.
+const ROCKETMQ_UNSUPPORTED: &[Unsupported] = &[
+    Unsupported {
+        key: "rocketmq.client.credentials-resolver",
+        reason: "cannot be used yet: this version has no credential resolvers; give `rocketmq.client.access-key` \
+                 and `rocketmq.client.secret-key`, as `env:NAME` or `file:PATH`",
+    },
+    Unsupported {
+        key: "rocketmq.source.renewal-policy",
+        reason: "cannot be used yet: this version has no renewal policies; choose a longer \
+                 `rocketmq.source.invisible-duration`",
+    },
+    Unsupported {
+        key: "rocketmq.source.renewal-ahead-time",
+        reason: "cannot be used yet: this version has no renewal policies",
+    },
+];
+
+/// Every connector.
+pub(crate) const CONNECTORS: &[Connector<'static>] = &[
+    Connector::source(&tidegate_rocketmq::TABLE).refusing(ROCKETMQ_UNSUPPORTED).checked_by(check_rocketmq),
+    Connector::sink(&sinks::STDOUT),
+    Connector::sink(&sinks::DISCARD),
+];
+
+/// What configurations may refer to.
+pub(crate) const CATALOG: Catalog<'static> = Catalog { connectors: CONNECTORS };
+
+/// Reads and checks a configuration and looks up its secrets.
+pub(crate) fn load(path: &Path) -> Result<Config, Failure> {
+    let mut config = read(path)?;
+    config.resolve_secrets(&ProcessEnvironment).map_err(Failure::config)?;
+    Ok(config)
+}
+
+/// Reads and checks a configuration.
+pub(crate) fn read(path: &Path) -> Result<Config, Failure> {
+    tidegate_config::load(path, &CATALOG).map_err(|error| match error {
+        // The errors stand for themselves, one a line.
+        LoadError::Invalid(errors) => Failure::Invalid(errors),
+        error => Failure::config(error),
+    })
+}
+
+fn check_rocketmq(role: Role, values: &Values) -> Vec<OptionError> {
+    match role {
+        Role::Source => SourceOptions::from_values(values).err().unwrap_or_default(),
+        Role::Sink => Vec::new(),
+    }
+}

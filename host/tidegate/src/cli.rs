@@ -1,0 +1,196 @@
+//! The command line.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use tidegate_connector::units;
+
+/// Consumes messages from brokers that lease work and lets sandboxed WebAssembly policies decide what happens to each.
+#[derive(Debug, Parser)]
+#[command(name = "tidegate", version, max_term_width = 100, arg_required_else_help = true)]
+#[command(after_help = "Exit codes: 0 ok, 1 runtime, 2 configuration or usage, 3 environment \
+(broker out of reach, refused credentials, port in use).")]
+pub(crate) struct Cli {
+    /// Write data and errors as JSON
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run the flows of a configuration until told to stop
+    Run(RunArgs),
+    /// Check a configuration, and with --connect the brokers that it names
+    Check(CheckArgs),
+    /// Show one tenant's flood being held back, on an embedded broker, in under 45 seconds
+    Demo(DemoArgs),
+    /// Run an in-memory RocketMQ 5 lite broker to play with
+    Broker(BrokerArgs),
+    /// Send messages to a RocketMQ topic
+    Send(SendArgs),
+    /// List a connector's options
+    Options(OptionsArgs),
+    /// Work with policies
+    Policy(PolicyArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RunArgs {
+    /// The configuration file
+    #[arg(short, long, value_name = "FILE", default_value = "tidegate.toml", env = "TIDEGATE_CONFIG")]
+    pub(crate) config: PathBuf,
+    /// Refuse to start when a policy cannot be loaded, instead of following its on-error
+    #[arg(long)]
+    pub(crate) strict: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CheckArgs {
+    /// The configuration file
+    #[arg(short, long, value_name = "FILE", default_value = "tidegate.toml", env = "TIDEGATE_CONFIG")]
+    pub(crate) config: PathBuf,
+    /// Also ask the brokers: reach, TLS, credentials, topic, group
+    #[arg(long)]
+    pub(crate) connect: bool,
+    /// Also say what changing from this other file to FILE would apply live and what needs a restart
+    #[arg(long, value_name = "OLD")]
+    pub(crate) against: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DemoArgs {
+    /// How long each of the three phases is measured, after 3 s to settle
+    #[arg(long, value_name = "DURATION", default_value = "7s", value_parser = phase_duration)]
+    pub(crate) phase: Duration,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BrokerArgs {
+    /// Where to listen; port 0 takes a free one
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8081")]
+    pub(crate) listen: SocketAddr,
+    /// A topic to make, as KIND:NAME with KIND lite, normal, fifo or delay; may be given several times
+    #[arg(long = "topic", value_name = "KIND:NAME", default_value = "lite:LiteMainTopic")]
+    pub(crate) topics: Vec<String>,
+    /// A consumer group to make, as NAME for normal topics, NAME:orderly, or NAME@LITETOPIC for a wildcard lite group
+    #[arg(long = "group", value_name = "GROUP", default_value = "GID-lite@LiteMainTopic")]
+    pub(crate) groups: Vec<String>,
+    /// Which server to be like
+    #[arg(long, value_enum, default_value_t = BrokerProfile::V551)]
+    pub(crate) profile: BrokerProfile,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum BrokerProfile {
+    /// RocketMQ 5.5.0: refuses the client type LITE_SIMPLE_CONSUMER
+    #[value(name = "5.5.0")]
+    V550,
+    /// RocketMQ 5.5.1: knows it
+    #[value(name = "5.5.1")]
+    V551,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SendArgs {
+    /// The proxy's gRPC address
+    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:8081")]
+    pub(crate) endpoints: String,
+    /// The topic; for a lite message the main topic
+    #[arg(long)]
+    pub(crate) topic: String,
+    /// The lite topic, for a lite message
+    #[arg(long, conflicts_with_all = ["message_group", "delay"])]
+    pub(crate) lite_topic: Option<String>,
+    /// The message group, for a FIFO message
+    #[arg(long, conflicts_with = "delay")]
+    pub(crate) message_group: Option<String>,
+    /// Deliver only after so long
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    pub(crate) delay: Option<Duration>,
+    /// The tag
+    #[arg(long)]
+    pub(crate) tag: Option<String>,
+    /// A key for look-up; may be given several times
+    #[arg(long = "key", value_name = "KEY")]
+    pub(crate) keys: Vec<String>,
+    /// A user property; may be given several times
+    #[arg(long = "property", value_name = "NAME=VALUE", value_parser = property)]
+    pub(crate) properties: Vec<(String, String)>,
+    /// Send each body so many times
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
+    pub(crate) count: u64,
+    /// Messages a second at most; as fast as it goes when not given
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    pub(crate) rate: Option<u64>,
+    /// The access key; the secret key is read from TIDEGATE_SECRET_KEY
+    #[arg(long, env = "TIDEGATE_ACCESS_KEY")]
+    pub(crate) access_key: Option<String>,
+    /// Use TLS with the system's roots
+    #[arg(long)]
+    pub(crate) tls: bool,
+    /// Use TLS with the roots in this file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) tls_ca_file: Option<PathBuf>,
+    /// The bodies, one message each; `-` reads one a line from standard input
+    #[arg(required = true)]
+    pub(crate) bodies: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct OptionsArgs {
+    /// The connector; all of them are listed when not given
+    pub(crate) connector: Option<String>,
+}
+
+#[derive(Debug, Args)]
+#[command(arg_required_else_help = true)]
+pub(crate) struct PolicyArgs {
+    #[command(subcommand)]
+    pub(crate) command: PolicyCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum PolicyCommand {
+    /// List the policies of a configuration, loading each as `run` would
+    List {
+        /// The configuration file
+        #[arg(short, long, value_name = "FILE", default_value = "tidegate.toml", env = "TIDEGATE_CONFIG")]
+        config: PathBuf,
+    },
+    /// Put a component through every rung of the ladder that `run` puts it through
+    Check {
+        /// The component
+        component: PathBuf,
+        /// Its rules
+        #[arg(long, value_name = "FILE")]
+        rules: Option<PathBuf>,
+    },
+    /// Encode a core module, as built for wasm32-unknown-unknown, into a component
+    Build {
+        /// The core module
+        core: PathBuf,
+        /// Where to write the component
+        #[arg(short, long, value_name = "FILE")]
+        output: PathBuf,
+    },
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    units::parse_duration(text).map_err(|error| error.to_string())
+}
+
+fn phase_duration(text: &str) -> Result<Duration, String> {
+    let phase = duration(text)?;
+    // Three of them and the draining stay under 45 s.
+    let range = Duration::from_secs(2)..=Duration::from_secs(8);
+    if range.contains(&phase) { Ok(phase) } else { Err("a phase lasts 2s to 8s".to_owned()) }
+}
+
+fn property(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text.split_once('=').ok_or("a property is NAME=VALUE")?;
+    Ok((name.to_owned(), value.to_owned()))
+}

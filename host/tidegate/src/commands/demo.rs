@@ -1,0 +1,292 @@
+//! `tidegate demo`: one tenant's flood held back by a policy while the others flow, in one process.
+//!
+//! The broker is the in-memory one; everything else is what `tidegate run` runs: configuration, connector, lease book,
+//! policy host with its watcher. The policy arrives the way users bring theirs: as a file in the policy directory.
+
+mod load;
+mod report;
+mod worker;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use tempfile::TempDir;
+use tidegate_config::Config;
+use tidegate_connector::{Clock, Sink};
+use tidegate_devbroker::{Broker, Group, Options, Profile, Topic, TopicKind};
+use tidegate_pipeline::{Extras, Host, Identity};
+use tidegate_rocketmq::{ClientOptions, Endpoints, Producer};
+use tidegate_telemetry::Telemetry;
+use tokio::time::{Instant, sleep};
+
+use self::load::{Load, QUIET_TENANTS, TENANT};
+use self::report::{Account, Phase};
+use self::worker::{Workbench, Worker};
+use super::block_on;
+use crate::catalog::CATALOG;
+use crate::cli::DemoArgs;
+use crate::exit::Failure;
+use crate::output::Output;
+
+/// The component and rules that this build ships.
+const COMPONENT: &[u8] = include_bytes!("../../../../policies/fair-share.wasm");
+const RULES: &str = include_str!("../../../../policies/fair-share.toml");
+/// The edit of phase 3: the hot tenant may not even take what nobody else wants.
+const EDIT: [(&str, &str); 2] =
+    [("min-queued = 10", "min-queued = 0"), ("min-in-flight = 10", "min-in-flight = 2")];
+/// The edit at the end: nobody is noisy any more.
+const AMNESTY: [(&str, &str); 1] = [("min-in-flight = 10", "min-in-flight = 1000000")];
+
+const TOPIC: &str = "LiteMainTopic";
+const GROUP: &str = "GID-demo";
+/// One message's work: 250 messages a second, and the tenants send 390.
+const WORK: Duration = Duration::from_millis(4);
+/// A new file or an edit must be in force within this time.
+const IN_FORCE_WITHIN: Duration = Duration::from_secs(2);
+/// What the phase before has left in the broker is not counted in a phase.
+const SETTLING: Duration = Duration::from_secs(3);
+/// What is left of the flood must be worked off within this time, with many more hands.
+const DRAIN_WITHIN: Duration = Duration::from_secs(10);
+
+pub(crate) fn run(args: &DemoArgs, output: &Output) -> Result<(), Failure> {
+    block_on(async {
+        let account = play(args.phase, output).await.map_err(Failure::Runtime)?;
+        if output.is_json() {
+            let json = serde_json::to_string(&account).map_err(Failure::runtime)?;
+            output.data(&json);
+        } else {
+            account.show(output);
+        }
+        match account.broken.first() {
+            None => Ok(()),
+            Some(broken) => Err(Failure::Runtime(anyhow::anyhow!("the demo broke a promise: {broken}"))),
+        }
+    })
+}
+
+async fn play(phase: Duration, output: &Output) -> anyhow::Result<Account> {
+    let stage = Stage::set(output).await?;
+    let mut broken = Vec::new();
+    let mut phases = Vec::new();
+
+    stage.say(&format!(
+        "{QUIET_TENANTS} quiet tenants, one that floods, and a worker that does {:.0} messages a second\n",
+        1.0 / WORK.as_secs_f64()
+    ));
+    phases.push(stage.phase("1  no policy", phase).await);
+
+    fs::write(stage.policies().join("fair-share.toml"), RULES)?;
+    fs::write(stage.policies().join("fair-share.wasm"), COMPONENT)?;
+    let generation = stage.wait_for_generation(0).await?;
+    phases.push(stage.phase("2  fair-share.wasm dropped in", phase).await);
+
+    fs::write(stage.policies().join("fair-share.toml"), edited(&EDIT)?)?;
+    stage.wait_for_generation(generation).await?;
+    phases.push(stage.phase("3  its rules edited", phase).await);
+
+    if let [without, with, _] = phases.as_slice()
+        && with.quiet_p99_ms * 2 > without.quiet_p99_ms
+    {
+        broken.push(format!(
+            "the policy does not help: quiet tenants' p99 is {} ms with it and {} ms without",
+            with.quiet_p99_ms, without.quiet_p99_ms
+        ));
+    }
+    stage.end(phases, broken).await
+}
+
+/// Everything that runs.
+struct Stage<'o> {
+    output: &'o Output,
+    directory: TempDir,
+    broker: Broker,
+    producer: Producer,
+    load: Load,
+    bench: Arc<Workbench>,
+    host: Host,
+}
+
+impl<'o> Stage<'o> {
+    async fn set(output: &'o Output) -> anyhow::Result<Self> {
+        let clock = Clock::start();
+        let broker = Broker::start(Options {
+            topics: vec![Topic::new(TOPIC, TopicKind::Lite)],
+            groups: vec![Group { events_max: 5_000, ..Group::lite(GROUP, TOPIC) }],
+            profile: Profile::V5_5_1,
+            ..Options::new(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))
+        })
+        .await
+        .context("the embedded broker does not start")?;
+        let directory = tempfile::tempdir().context("no temporary directory")?;
+        fs::create_dir(directory.path().join("policies"))?;
+        let config = config(directory.path(), broker.address())?;
+        let bench = Workbench::new(clock, WORK)?;
+        let worker: Box<dyn Sink> = Box::new(Worker(Arc::clone(&bench)));
+        let extras = Extras {
+            sinks: BTreeMap::from([(Arc::from("worker"), worker)]),
+            identity: Some(Identity::ephemeral()?),
+        };
+        let telemetry = Telemetry::default();
+        let host = Host::start(&config, clock, &telemetry, extras).await?;
+        let endpoints = Endpoints::parse(&broker.address().to_string())?;
+        let producer =
+            Producer::connect(ClientOptions::new(endpoints), clock, telemetry, "demo".into()).await?;
+        let load = Load::start(&producer, &TOPIC.into());
+        Ok(Self { output, directory, broker, producer, load, bench, host })
+    }
+
+    fn policies(&self) -> std::path::PathBuf {
+        self.directory.path().join("policies")
+    }
+
+    fn say(&self, line: &str) {
+        if !self.output.is_json() {
+            self.output.data(line);
+        }
+    }
+
+    async fn phase(&self, title: &'static str, length: Duration) -> Phase {
+        sleep(SETTLING).await;
+        self.bench.take_tally();
+        let began = Instant::now();
+        while began.elapsed() < length {
+            sleep(Duration::from_millis(200)).await;
+            let flow = self.host.flows().into_iter().next();
+            let (totals, in_flight) = flow.map(|flow| (flow.totals, flow.in_flight)).unwrap_or_default();
+            let left = length.saturating_sub(began.elapsed()).as_secs_f64();
+            self.output.progress(&format!(
+                "phase {title}   {left:>3.0} s left   received {}  deferred {}  delivered {}  in flight {}",
+                totals.received, totals.deferred, totals.emitted, in_flight
+            ));
+        }
+        self.output.progress("");
+        let phase = Phase::new(title, &self.bench.take_tally(), began.elapsed());
+        self.say(&format!("phase {title}"));
+        if !self.output.is_json() {
+            phase.show(self.output);
+        }
+        phase
+    }
+
+    /// Waits until a generation newer than `before` is in force.
+    async fn wait_for_generation(&self, before: u64) -> anyhow::Result<u64> {
+        let deadline = Instant::now() + IN_FORCE_WITHIN;
+        loop {
+            let status = self.host.policies().into_iter().next().context("the demo has a policy")?;
+            if let Some(active) = status.active.filter(|active| active.generation > before) {
+                return Ok(active.generation);
+            }
+            if Instant::now() > deadline {
+                let reason =
+                    status.last_error.map_or_else(|| "it was not noticed".to_owned(), |error| error.reason);
+                bail!("the policy is not in force after {IN_FORCE_WITHIN:?}: {reason}");
+            }
+            sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    /// Stops the tenants, works off what is left, and draws up the account.
+    async fn end(mut self, phases: Vec<Phase>, mut broken: Vec<String>) -> anyhow::Result<Account> {
+        self.load.stop().await;
+        fs::write(self.policies().join("fair-share.toml"), edited(&AMNESTY)?)?;
+        self.bench.set_work(Duration::ZERO);
+        let control = self.broker.control();
+        let deadline = Instant::now() + DRAIN_WITHIN;
+        while control.audit().unacked().next().is_some() && Instant::now() < deadline {
+            self.output.progress("the tenants are done, the worker has more hands now");
+            sleep(Duration::from_millis(100)).await;
+        }
+        self.output.progress("");
+        let drained = self.host.drain(Duration::from_secs(3)).await;
+        self.producer.close().await;
+        let totals = self.host.flows().first().map(|flow| flow.totals).unwrap_or_default();
+
+        let audit = control.audit();
+        let lost = audit.lost().count() as u64;
+        let unacked = audit.unacked().count() as u64;
+        let (delivered, _) = self.bench.totals();
+        if lost > 0 || delivered != self.load.sent() {
+            broken
+                .push(format!("{} messages were sent, {delivered} delivered, {lost} lost", self.load.sent()));
+        }
+        if unacked > 0 {
+            broken.push(format!("{unacked} messages are not acknowledged"));
+        }
+        if self.load.failed() > 0 {
+            broken.push(format!("the broker refused {} messages", self.load.failed()));
+        }
+        if !drained.failed.is_empty() || !drained.unfinished.is_empty() {
+            broken.push("the flow did not end well".to_owned());
+        }
+        self.broker.stop().await;
+        Ok(Account {
+            phases,
+            sent: self.load.sent(),
+            received: totals.received,
+            deferred: totals.deferred,
+            delivered,
+            acknowledged: self.load.sent() - unacked,
+            lost,
+            broken,
+        })
+    }
+}
+
+/// The configuration, read like a user's.
+fn config(directory: &Path, broker: SocketAddr) -> anyhow::Result<Config> {
+    let text = format!(
+        r#"
+[policies.fair]
+component = "fair-share.wasm"
+rules = "fair-share.toml"
+
+[sources.tenants]
+connector = "rocketmq-grpc"
+rocketmq.client.endpoints = "{broker}"
+rocketmq.source.main-topic = "{TOPIC}"
+rocketmq.source.consumer-group = "{GROUP}"
+rocketmq.source.fetch-concurrency = 4
+rocketmq.source.await-duration = "5s"
+
+[sinks.worker]
+connector = "discard"
+
+[flows.tenants]
+source = "tenants"
+throttle = "fair"
+sink = "worker"
+key = "property:{TENANT}"
+"#
+    );
+    let file = directory.join("tidegate.toml");
+    fs::write(&file, &text)?;
+    Ok(tidegate_config::load(&file, &CATALOG)?)
+}
+
+/// The shipped rules with these texts replaced.
+fn edited(edits: &[(&str, &str)]) -> anyhow::Result<String> {
+    let mut rules = RULES.to_owned();
+    for (from, to) in edits {
+        if !rules.contains(from) {
+            bail!("the shipped rules have no `{from}` to edit");
+        }
+        rules = rules.replacen(from, to, 1);
+    }
+    Ok(rules)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_edits_fit_the_shipped_rules() {
+        assert_ne!(edited(&EDIT).expect("an edit"), RULES);
+        assert_ne!(edited(&AMNESTY).expect("an edit"), RULES);
+    }
+}

@@ -1,0 +1,108 @@
+//! What is sent: each lite topic's messages in order, many lite topics side by side.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use tidegate_connector::Clock;
+use tidegate_rocketmq::{ClientOptions, Endpoints, Outgoing, Producer};
+use tidegate_telemetry::Telemetry;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep};
+
+use crate::ledger::{Place, body};
+
+/// Senders side by side, each with its own lite topics.
+const SENDERS: u32 = 8;
+/// How long one message is tried while brokers are down.
+const PATIENCE: Duration = Duration::from_secs(180);
+
+/// The senders.
+#[derive(Debug)]
+pub(crate) struct Load {
+    /// Messages that the broker has taken.
+    pub(crate) sent: Arc<AtomicU64>,
+    total: u64,
+    tasks: JoinSet<anyhow::Result<()>>,
+}
+
+impl Load {
+    pub(crate) async fn start(
+        endpoint: &str,
+        topic: &'static str,
+        lite_topics: u32,
+        per_lite_topic: u32,
+        body_bytes: usize,
+    ) -> anyhow::Result<Self> {
+        let options = ClientOptions::new(Endpoints::parse(endpoint)?);
+        let clock = Clock::start();
+        let producer = Producer::connect(options, clock, Telemetry::default(), "audit".into()).await?;
+        let sent: Arc<AtomicU64> = Arc::default();
+        let mut tasks = JoinSet::new();
+        for sender in 0..SENDERS {
+            let (producer, sent) = (producer.clone(), Arc::clone(&sent));
+            let own: Vec<u32> =
+                (0..lite_topics).filter(|lite_topic| lite_topic % SENDERS == sender).collect();
+            tasks.spawn(async move {
+                for number in 0..per_lite_topic {
+                    let round: Vec<Place> =
+                        own.iter().map(|lite_topic| Place { lite_topic: *lite_topic, number }).collect();
+                    send_round(&producer, topic, round, body_bytes, &sent).await?;
+                }
+                Ok(())
+            });
+        }
+        Ok(Self { sent, total: u64::from(lite_topics) * u64::from(per_lite_topic), tasks })
+    }
+
+    /// Whether everything has been sent.
+    pub(crate) fn is_done(&self) -> bool {
+        self.sent.load(Ordering::Relaxed) == self.total
+    }
+
+    /// Waits for the senders.
+    pub(crate) async fn finish(mut self) -> anyhow::Result<()> {
+        while let Some(sender) = self.tasks.join_next().await {
+            sender.context("a sender panicked")??;
+        }
+        Ok(())
+    }
+}
+
+/// Sends one message to each lite topic, and the ones that failed again until all are taken: the next round must not
+/// overtake this one.
+async fn send_round(
+    producer: &Producer,
+    topic: &'static str,
+    mut round: Vec<Place>,
+    body_bytes: usize,
+    sent: &AtomicU64,
+) -> anyhow::Result<()> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let message = |place: &Place| {
+            Outgoing::lite(topic, format!("lt-{}", place.lite_topic), body(*place, body_bytes))
+        };
+        let results = producer.send_batch(round.iter().map(message).collect()).await;
+        let mut error = None;
+        let mut failed = Vec::new();
+        for (place, result) in round.into_iter().zip(results) {
+            match result {
+                Ok(_) => {
+                    sent.fetch_add(1, Ordering::Relaxed);
+                }
+                Err(e) => {
+                    failed.push(place);
+                    error = Some(e);
+                }
+            }
+        }
+        let Some(error) = error else { return Ok(()) };
+        if Instant::now() > deadline {
+            bail!("{} messages could not be sent: {:#}", failed.len(), anyhow::Error::new(error));
+        }
+        round = failed;
+        sleep(Duration::from_millis(500)).await;
+    }
+}

@@ -1,0 +1,174 @@
+//! Jars from Maven and our own Java sources, made ready once and shared by all test processes.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use crate::ClusterError;
+
+const HERE: &str = env!("CARGO_MANIFEST_DIR");
+const INSTALL_JAVA: &str =
+    "install a JDK 17 or newer and put it on the PATH (Debian: `apt-get install openjdk-17-jdk-headless`)";
+const INSTALL_MAVEN: &str =
+    "install Maven 3.8 or newer and put it on the PATH (Debian: `apt-get install maven`)";
+/// Written last into a complete directory; holds what it was made from.
+const STAMP: &str = "made-from";
+
+/// Jars and compiled classes, ready for a Java command line.
+#[derive(Clone, Debug)]
+pub struct ClassPath {
+    directory: PathBuf,
+}
+
+impl ClassPath {
+    /// The value for Java's `-cp`.
+    #[must_use]
+    pub fn argument(&self) -> String {
+        format!("{}:{}/*", self.directory.join("classes").display(), self.directory.join("lib").display())
+    }
+}
+
+/// The RocketMQ servers and our administration tool, fetched and compiled if that was not done yet.
+///
+/// # Errors
+/// When Java or Maven is missing or fails.
+pub fn server() -> Result<ClassPath, ClusterError> {
+    let sources = Path::new(HERE).join("rocketmq");
+    prepare("rocketmq", &sources.join("pom.xml"), &[sources.join("ClusterAdmin.java")])
+}
+
+/// The public RocketMQ Java client and the Java programs `sources` that use it, if any.
+///
+/// # Errors
+/// When Java or Maven is missing or fails.
+pub fn client(sources: &[PathBuf]) -> Result<ClassPath, ClusterError> {
+    prepare("client", &Path::new(HERE).join("client/pom.xml"), sources)
+}
+
+/// Everything of this crate under the build directory.
+pub(crate) fn directory() -> PathBuf {
+    let target = std::env::var_os("CARGO_TARGET_DIR")
+        .map_or_else(|| Path::new(HERE).join("../../target"), PathBuf::from);
+    target.canonicalize().unwrap_or(target).join("brokers")
+}
+
+/// A lock file keeps parallel test processes from fetching at the same time; the stamp, written last, tells a
+/// complete directory from one whose making was interrupted or whose sources have changed.
+fn prepare(name: &str, pom: &Path, sources: &[PathBuf]) -> Result<ClassPath, ClusterError> {
+    let directory = directory().join(name);
+    fs::create_dir_all(&directory).map_err(ClusterError::file("create", &directory))?;
+    let lock_path = directory.join("lock");
+    let lock = File::create(&lock_path).map_err(ClusterError::file("create", &lock_path))?;
+    lock.lock().map_err(ClusterError::file("lock", &lock_path))?;
+
+    let pom_text = read(pom)?;
+    once(&directory.join("lib"), &pom_text, |lib| fetch(pom, lib))?;
+    if !sources.is_empty() {
+        let mut made_from = pom_text;
+        for source in sources {
+            made_from.push_str(&read(source)?);
+        }
+        let lib = directory.join("lib");
+        once(&directory.join("classes"), &made_from, |classes| compile(sources, &lib, classes))?;
+    }
+    Ok(ClassPath { directory })
+}
+
+/// Makes `directory` with `make`, unless it is there and was made from the same text.
+fn once(
+    directory: &Path,
+    made_from: &str,
+    make: impl FnOnce(&Path) -> Result<(), ClusterError>,
+) -> Result<(), ClusterError> {
+    let stamp = directory.join(STAMP);
+    if fs::read_to_string(&stamp).is_ok_and(|text| text == made_from) {
+        return Ok(());
+    }
+    if directory.exists() {
+        fs::remove_dir_all(directory).map_err(ClusterError::file("remove", directory))?;
+    }
+    fs::create_dir_all(directory).map_err(ClusterError::file("create", directory))?;
+    make(directory)?;
+    fs::write(&stamp, made_from).map_err(ClusterError::file("write", stamp))
+}
+
+fn fetch(pom: &Path, lib: &Path) -> Result<(), ClusterError> {
+    let what = format!("fetching the jars of {} with Maven", pom.display());
+    let output = Command::new("mvn")
+        .args(["--quiet", "--batch-mode", "--file"])
+        .arg(pom)
+        .arg("dependency:copy-dependencies")
+        .arg(format!("-DoutputDirectory={}", lib.display()))
+        .output()
+        .map_err(|source| ClusterError::Missing { program: "mvn", install: INSTALL_MAVEN, source })?;
+    succeeded(what, &output)
+}
+
+fn compile(sources: &[PathBuf], lib: &Path, classes: &Path) -> Result<(), ClusterError> {
+    let what = format!("compiling {} Java source files into {}", sources.len(), classes.display());
+    let output = Command::new("javac")
+        .args(["-Xlint:all,-processing", "-Werror", "-proc:none", "--release", "17"])
+        .arg("-cp")
+        .arg(format!("{}/*", lib.display()))
+        .arg("-d")
+        .arg(classes)
+        .args(sources)
+        .output()
+        .map_err(|source| ClusterError::Missing { program: "javac", install: INSTALL_JAVA, source })?;
+    succeeded(what, &output)
+}
+
+fn succeeded(what: String, output: &Output) -> Result<(), ClusterError> {
+    if output.status.success() {
+        return Ok(());
+    }
+    let printed = [output.stdout.as_slice(), output.stderr.as_slice()].concat();
+    Err(ClusterError::Tool { what, output: tail(&String::from_utf8_lossy(&printed)) })
+}
+
+/// The last lines of `text`, enough to show a cause.
+pub(crate) fn tail(text: &str) -> String {
+    const LINES: usize = 15;
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(LINES)..].join("\n")
+}
+
+fn read(path: &Path) -> Result<String, ClusterError> {
+    fs::read_to_string(path).map_err(ClusterError::file("read", path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn made_again_only_when_interrupted_or_changed() {
+        let parent = tempfile::tempdir().unwrap();
+        let directory = parent.path().join("thing");
+        let make = |content: &str| {
+            let content = content.to_owned();
+            move |at: &Path| fs::write(at.join("thing"), content).map_err(ClusterError::file("write", at))
+        };
+        let thing = || fs::read_to_string(directory.join("thing")).unwrap();
+
+        once(&directory, "v1", make("first")).unwrap();
+        once(&directory, "v1", make("never made")).unwrap();
+        assert_eq!(thing(), "first");
+
+        once(&directory, "v2", make("second")).unwrap();
+        assert_eq!(thing(), "second");
+
+        let interrupted = |_: &Path| Err(ClusterError::Ports(1, 2, 3));
+        once(&directory, "v3", interrupted).unwrap_err();
+        once(&directory, "v3", make("third")).unwrap();
+        assert_eq!(thing(), "third");
+    }
+
+    #[test]
+    fn a_tail_is_the_end() {
+        let text: String = (0..40).map(|line| format!("{line}\n")).collect();
+        assert!(tail(&text).starts_with("25\n"));
+        assert!(tail(&text).ends_with("39"));
+        assert_eq!(tail("one"), "one");
+    }
+}

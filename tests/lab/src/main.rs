@@ -1,0 +1,97 @@
+//! Measures the host beside the public Java client on a real broker.
+//!
+//! One cluster, one backlog of equal messages on lite topics and one on a normal topic; each run reads a backlog from
+//! its beginning with a group of its own. Runs alternate, so that a machine that gets slower or faster does so for
+//! all. Progress is counted at the broker, processor time and memory by the system, so that nobody measures itself.
+#![forbid(unsafe_code)]
+
+mod backlog;
+mod contestant;
+mod reader;
+mod table;
+mod watch;
+
+use std::path::PathBuf;
+
+use anyhow::{Context as _, Result};
+use clap::{Parser, Subcommand};
+use tidegate_test_brokers::{Cluster, ClusterOptions, Sizes};
+
+use crate::backlog::Backlogs;
+use crate::contestant::{Bench, Contestant};
+use crate::table::{Row, Table};
+
+/// Measures the host beside the public Java client on a real RocketMQ broker.
+#[derive(Debug, Parser)]
+struct Args {
+    /// Messages in each backlog
+    #[arg(long, default_value_t = 20_000)]
+    messages: u64,
+    /// Lite topics that one backlog is spread over
+    #[arg(long, default_value_t = 64)]
+    lite_topics: u64,
+    /// Body of each message, in bytes
+    #[arg(long, default_value_t = 1024)]
+    body_bytes: usize,
+    /// Runs of each client
+    #[arg(long, default_value_t = 3)]
+    rounds: u32,
+    /// The host's program
+    #[arg(long, default_value = "target/release/tidegate")]
+    host: PathBuf,
+    /// Where the shipped policies are
+    #[arg(long, default_value = "policies")]
+    policies: PathBuf,
+    #[command(subcommand)]
+    task: Option<Task>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Task {
+    /// Reads and acknowledges a lite backlog and decides nothing: what the broker gives at most. The lab starts it as
+    /// one of the contestants
+    #[command(hide = true)]
+    Read(reader::Args),
+}
+
+#[tokio::main]
+async fn main() -> Result<()> {
+    let args = Args::parse();
+    match &args.task {
+        Some(Task::Read(read)) => reader::run(read).await,
+        None => measure(&args).await,
+    }
+}
+
+#[allow(clippy::print_stdout, reason = "the table is what it is for")]
+async fn measure(args: &Args) -> Result<()> {
+    let bench = Bench::prepare(args)?;
+    let options = ClusterOptions { sizes: Sizes::Lab, ..ClusterOptions::default() };
+    let cluster = Cluster::start(options).await.context("starting a cluster")?;
+    let backlogs = Backlogs::send(&cluster, args.messages, args.lite_topics, args.body_bytes).await?;
+    println!("backlogs of {} messages sent at {:.0} messages/s", args.messages, backlogs.send_rate);
+
+    let mut rows: Vec<Row> =
+        Contestant::ALL.iter().map(|one| Row { name: one.name().into(), runs: Vec::new() }).collect();
+    for round in 0..args.rounds {
+        for (contestant, row) in Contestant::ALL.iter().zip(&mut rows) {
+            let measured = bench
+                .run(*contestant, &cluster, &backlogs, round)
+                .await
+                .with_context(|| format!("{} in round {round}", contestant.name()))?;
+            println!("round {round}: {:<44} {:>7.0} messages/s", contestant.name(), measured.rate);
+            row.runs.push(measured);
+        }
+    }
+    let ratios = Contestant::RATIOS.map(|(left, right)| (left.name().into(), right.name().into())).to_vec();
+    let cores = std::thread::available_parallelism().map_or(0, usize::from);
+    println!(
+        "\n{} messages of {} bytes, {} lite topics, everything on one machine of {cores} cores:\n\n{}",
+        args.messages,
+        args.body_bytes,
+        args.lite_topics,
+        Table { rows, ratios }
+    );
+    cluster.stop().await;
+    Ok(())
+}

@@ -1,0 +1,52 @@
+//! What the tests of the whole program share: where the program is, a directory for it, the program running.
+//!
+//! The brokers here are development brokers in the test's own process, so that a test can look into them; everything
+//! else is the program as users start it.
+#![forbid(unsafe_code)]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::missing_panics_doc,
+    reason = "only tests use this crate"
+)]
+
+mod home;
+mod program;
+mod tenants;
+
+pub use home::Home;
+pub use program::{Ended, Program, run_to_end};
+pub use tenants::{GROUP, TOPIC, Tenants, start_broker};
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// How long a condition may take to come true. Generous: it is only waited for when something is wrong.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The program that the workspace has built beside the tests.
+#[must_use]
+pub fn program_path() -> PathBuf {
+    let test = std::env::current_exe().expect("a test has a path");
+    let program = test.parent().and_then(|deps| deps.parent()).expect("target directory").join("tidegate");
+    assert!(program.exists(), "there is no {}; run `cargo build --workspace` first", program.display());
+    program
+}
+
+/// The shipped policies.
+#[must_use]
+pub fn shipped_policies() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../policies")
+}
+
+/// Waits until `condition` gives something, and panics with `what` when it does not in time.
+pub async fn eventually<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
+    let deadline = tokio::time::Instant::now() + PATIENCE;
+    loop {
+        if let Some(value) = condition() {
+            return value;
+        }
+        assert!(tokio::time::Instant::now() < deadline, "waited in vain: {what}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}

@@ -1,0 +1,176 @@
+//! The program, running.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use serde_json::Value;
+
+use crate::{eventually, program_path};
+
+/// A run that has ended.
+#[derive(Debug)]
+pub struct Ended {
+    /// Its exit code; `None` when a signal ended it.
+    pub code: Option<i32>,
+    /// All that it wrote to standard output.
+    pub stdout: String,
+    /// All that it wrote to standard error.
+    pub stderr: String,
+}
+
+/// Runs the program with these arguments in `directory` and waits for its end.
+#[must_use]
+pub fn run_to_end(directory: &Path, arguments: &[&str]) -> Ended {
+    let output = Command::new(program_path())
+        .args(arguments)
+        .current_dir(directory)
+        .env_remove("TIDEGATE_CONFIG")
+        .stdin(Stdio::null())
+        .output()
+        .expect("the program starts");
+    Ended {
+        code: output.status.code(),
+        stdout: String::from_utf8(output.stdout).expect("text"),
+        stderr: String::from_utf8(output.stderr).expect("text"),
+    }
+}
+
+/// A run that goes on.
+#[derive(Debug)]
+pub struct Program {
+    child: Child,
+    stdout: Arc<Mutex<Vec<String>>>,
+    stderr: Arc<Mutex<Vec<String>>>,
+    readers: Vec<JoinHandle<()>>,
+}
+
+impl Program {
+    /// Starts the program with these arguments in `directory`.
+    #[must_use]
+    pub fn start(directory: &Path, arguments: &[&str]) -> Self {
+        let mut child = Command::new(program_path())
+            .args(arguments)
+            .current_dir(directory)
+            .env_remove("TIDEGATE_CONFIG")
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the program starts");
+        let (stdout, stderr) = (Arc::default(), Arc::default());
+        let readers = vec![
+            read_lines(child.stdout.take().expect("piped"), &stdout),
+            read_lines(child.stderr.take().expect("piped"), &stderr),
+        ];
+        Self { child, stdout, stderr, readers }
+    }
+
+    /// Lines of standard output so far.
+    #[must_use]
+    pub fn lines(&self) -> Vec<String> {
+        self.stdout.lock().clone()
+    }
+
+    /// The bodies that the sink `stdout` has written so far.
+    #[must_use]
+    pub fn values(&self) -> Vec<String> {
+        let value = |line: &String| {
+            let line: Value = serde_json::from_str(line).expect("a JSON line");
+            line["value"].as_str().expect("a value").to_owned()
+        };
+        self.stdout.lock().iter().map(value).collect()
+    }
+
+    /// Everything logged so far.
+    #[must_use]
+    pub fn log(&self) -> String {
+        self.stderr.lock().join("\n")
+    }
+
+    /// Waits until the log has `text` in it.
+    pub async fn wait_for_log(&self, text: &str) {
+        eventually(&format!("`{text}` in the log"), || self.log().contains(text).then_some(())).await;
+    }
+
+    /// Asks the admin API, whose address is in the log.
+    pub async fn get(&self, path: &str) -> Value {
+        let address = eventually("the admin API's address in the log", || admin_address(&self.log())).await;
+        let body = http_get(&address, path);
+        serde_json::from_str(&body).unwrap_or(Value::String(body))
+    }
+
+    /// Sends a signal by its name.
+    pub fn signal(&self, name: &str) {
+        let status = Command::new("kill").args([&format!("-{name}"), &self.child.id().to_string()]).status();
+        assert!(status.expect("kill").success());
+    }
+
+    /// Sends SIGTERM and waits for the end.
+    pub async fn terminate(self) -> Ended {
+        self.signal("TERM");
+        self.wait().await
+    }
+
+    /// Kills the program.
+    pub async fn kill(mut self) -> Ended {
+        self.child.kill().expect("kill");
+        self.wait().await
+    }
+
+    /// Waits for the end.
+    pub async fn wait(mut self) -> Ended {
+        let status = eventually("the end of the program", || self.child.try_wait().expect("wait")).await;
+        for reader in self.readers.drain(..) {
+            reader.join().expect("reader");
+        }
+        Ended {
+            code: status.code(),
+            stdout: self.stdout.lock().join("\n"),
+            stderr: self.stderr.lock().join("\n"),
+        }
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        // Over already in the good case.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        if std::thread::panicking() {
+            let _ = writeln!(std::io::stderr(), "--- the program's log\n{}", self.log());
+        }
+    }
+}
+
+fn read_lines(
+    stream: impl std::io::Read + Send + 'static,
+    lines: &Arc<Mutex<Vec<String>>>,
+) -> JoinHandle<()> {
+    let lines = Arc::clone(lines);
+    std::thread::spawn(move || {
+        for line in BufReader::new(stream).lines() {
+            lines.lock().push(line.expect("text"));
+        }
+    })
+}
+
+fn admin_address(log: &str) -> Option<String> {
+    let line = log.lines().find(|line| line.contains("admin API listens"))?;
+    let (_, address) = line.split_once("address=")?;
+    Some(address.split_whitespace().next()?.to_owned())
+}
+
+fn http_get(address: &str, path: &str) -> String {
+    let mut stream = TcpStream::connect(address).expect("the admin API is there");
+    stream.set_read_timeout(Some(Duration::from_secs(10))).expect("timeout");
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").expect("request");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("answer");
+    answer.split_once("\r\n\r\n").map(|(_, body)| body.to_owned()).unwrap_or_default()
+}

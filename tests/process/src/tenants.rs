@@ -1,0 +1,56 @@
+//! A development broker, and tenants that send to it.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+
+use tidegate_connector::Clock;
+use tidegate_devbroker::{Broker, Group, Options, Topic, TopicKind};
+use tidegate_rocketmq::{ClientOptions, Endpoints, Outgoing, Producer};
+use tidegate_telemetry::Telemetry;
+
+/// The main topic of all tests.
+pub const TOPIC: &str = "LiteMainTopic";
+/// The consumer group of all tests.
+pub const GROUP: &str = "GID-lite";
+
+/// Starts a development broker on a free port, with the topic and a wildcard group.
+pub async fn start_broker() -> Broker {
+    Broker::start(Options {
+        topics: vec![Topic::new(TOPIC, TopicKind::Lite)],
+        groups: vec![Group { events_max: 5_000, ..Group::lite(GROUP, TOPIC) }],
+        ..Options::new(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))
+    })
+    .await
+    .expect("the broker starts")
+}
+
+/// Whoever sends.
+#[derive(Clone)]
+pub struct Tenants(Producer);
+
+impl Tenants {
+    /// Tenants of a broker.
+    pub async fn of(broker: &Broker) -> Self {
+        let endpoints = Endpoints::parse(&broker.address().to_string()).expect("an address");
+        let options = ClientOptions::new(endpoints);
+        let producer = Producer::connect(options, Clock::start(), Telemetry::default(), Arc::from("tests"));
+        Self(producer.await.expect("a producer"))
+    }
+
+    /// Sends one message to a lite topic.
+    pub async fn send(&self, lite_topic: &str, body: &str) {
+        let message = Outgoing::lite(TOPIC, lite_topic, body.to_owned());
+        self.0.send(message).await.expect("sent");
+    }
+
+    /// Takes leave of the broker.
+    pub async fn close(self) {
+        self.0.close().await;
+    }
+}
+
+impl std::fmt::Debug for Tenants {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Tenants")
+    }
+}

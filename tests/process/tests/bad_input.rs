@@ -1,0 +1,158 @@
+//! Wrong input of every kind: one sentence that says what, where and what to do, and the right exit code.
+
+use std::io::Read as _;
+use std::net::TcpListener;
+
+use tidegate_process_tests::{Ended, Home, run_to_end, start_broker};
+
+fn check(home: &Home, arguments: &[&str]) -> Ended {
+    let arguments: Vec<&str> =
+        ["check", "--config", "tidegate.toml"].iter().chain(arguments).copied().collect();
+    run_to_end(home.path(), &arguments)
+}
+
+#[test]
+fn configurations() {
+    let whole = |flow: &str, source: &str| {
+        format!(
+            "[sources.s]\nconnector = \"rocketmq-grpc\"\n{source}\n[sinks.o]\nconnector = \"stdout\"\n[flows.f]\n{flow}\n"
+        )
+    };
+    let good_source = "rocketmq.client.endpoints = \"127.0.0.1:1\"\nrocketmq.source.main-topic = \"T\"\n\
+                       rocketmq.source.consumer-group = \"G\"";
+    let good_flow = "source = \"s\"\nsink = \"o\"";
+    let cases = [
+        ("not TOML", "[host\n".to_owned()),
+        ("empty", String::new()),
+        ("unknown key", whole(good_flow, &format!("{good_source}\nrocketmq.source.main-topc = \"T\""))),
+        (
+            "missing topic",
+            whole(good_flow, "rocketmq.client.endpoints = \"h:1\"\nrocketmq.source.consumer-group = \"G\""),
+        ),
+        ("unknown sink", whole("source = \"s\"\nsink = \"oo\"", good_source)),
+        ("unknown section", "[flow.f]\nsource = \"s\"\n".to_owned()),
+        (
+            "too short a lease",
+            whole(good_flow, &format!("{good_source}\nrocketmq.source.invisible-duration = \"9s\"")),
+        ),
+        ("half a key pair", whole(good_flow, &format!("{good_source}\nrocketmq.client.access-key = \"a\""))),
+        (
+            "a resolver",
+            whole(good_flow, &format!("{good_source}\nrocketmq.client.credentials-resolver = \"r\"")),
+        ),
+        ("a bad endpoint", whole(good_flow, &good_source.replace("127.0.0.1:1", "127.0.0.1"))),
+        ("many at once", whole("source = \"x\"\nsinc = \"o\"", "rocketmq.source.await-duration = 20")),
+    ];
+    let mut text = String::new();
+    for (name, config) in cases {
+        let home = Home::new();
+        home.write("tidegate.toml", config);
+        let ended = check(&home, &[]);
+        assert_eq!(ended.code, Some(2), "{name}: {}{}", ended.stdout, ended.stderr);
+        text.push_str(&format!("--- {name}\n{}", ended.stderr));
+    }
+    insta::assert_snapshot!(text);
+}
+
+#[test]
+fn a_missing_configuration() {
+    let home = Home::new();
+    let ended = check(&home, &[]);
+    assert_eq!(ended.code, Some(2));
+    insta::assert_snapshot!(ended.stderr, @"");
+}
+
+#[test]
+fn a_secret_that_is_not_there_is_named_and_not_shown() {
+    let home = Home::new();
+    home.configure("127.0.0.1:1", "");
+    let text = std::fs::read_to_string(home.file("tidegate.toml")).expect("config").replace(
+        "[sinks.out]",
+        "rocketmq.client.access-key = \"alice\"\nrocketmq.client.secret-key = \"env:TIDEGATE_TEST_NOT_SET\"\n[sinks.out]",
+    );
+    home.write("tidegate.toml", text);
+    let ended = run_to_end(home.path(), &["run"]);
+    assert_eq!(ended.code, Some(2), "{}", ended.stderr);
+    assert!(
+        ended.stderr.contains("TIDEGATE_TEST_NOT_SET") && ended.stderr.contains("secret-key"),
+        "{}",
+        ended.stderr
+    );
+}
+
+#[test]
+fn policies_that_are_none() {
+    let home = Home::new();
+    home.install("fair-share");
+    let component = std::fs::read(home.file("policies/fair-share.wasm")).expect("shipped");
+    home.write("half.wasm", &component[..component.len() / 2]);
+    home.write("core.wasm", b"\0asm\x01\0\0\0");
+    home.write("text.wasm", "hello");
+    home.write("empty.wasm", "");
+    home.write("bad-rules.toml", "share = 2.0\n");
+    home.write("unknown-key.toml", "shares = 0.2\n");
+    home.write("not-toml.toml", "share = \n");
+    for (component, rules) in [
+        ("half.wasm", None),
+        ("core.wasm", None),
+        ("text.wasm", None),
+        ("empty.wasm", None),
+        ("absent.wasm", None),
+        ("policies/fair-share.wasm", Some("bad-rules.toml")),
+        ("policies/fair-share.wasm", Some("unknown-key.toml")),
+        ("policies/fair-share.wasm", Some("not-toml.toml")),
+    ] {
+        let mut arguments = vec!["policy", "check", component];
+        arguments.extend(rules.iter().flat_map(|rules| ["--rules", rules]));
+        let ended = run_to_end(home.path(), &arguments);
+        assert_eq!(ended.code, Some(2), "{arguments:?}: {}{}", ended.stdout, ended.stderr);
+        let failed: Vec<&str> = ended.stdout.lines().filter(|line| line.contains("FAIL")).collect();
+        assert_eq!(failed.len(), 1, "{arguments:?}: one rung says why: {}", ended.stdout);
+        let named = rules.unwrap_or(component);
+        assert!(failed[0].contains(named), "{arguments:?}: the sentence names the file: {}", failed[0]);
+    }
+}
+
+#[test]
+fn a_peer_that_is_no_proxy() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("port");
+    let address = listener.local_addr().expect("address").to_string();
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let mut stream = stream;
+            // A name server reads a length that makes no sense to it, and hangs up.
+            let mut head = [0; 4];
+            let _ = stream.read(&mut head);
+        }
+    });
+    let home = Home::new();
+    home.configure(&address, "");
+    let ended = check(&home, &["--connect"]);
+    assert_eq!(ended.code, Some(3), "{}{}", ended.stdout, ended.stderr);
+    assert!(
+        ended.stdout.contains(&address) && ended.stdout.contains("8081"),
+        "hints at the proxy: {}",
+        ended.stdout
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_broker_does_not_have() {
+    let broker = start_broker().await;
+    let home = Home::new();
+    home.configure(&broker.address().to_string(), "");
+    let good = tokio::task::block_in_place(|| check(&home, &["--connect"]));
+    assert_eq!(good.code, Some(0), "{}{}", good.stdout, good.stderr);
+
+    let config = std::fs::read_to_string(home.file("tidegate.toml")).expect("config");
+    for (from, to, says) in [
+        ("\"LiteMainTopic\"", "\"NoSuchTopic\"", "NoSuchTopic"),
+        ("\"GID-lite\"", "\"GID-none\"", "GID-none"),
+    ] {
+        home.write("tidegate.toml", config.replace(from, to));
+        let ended = tokio::task::block_in_place(|| check(&home, &["--connect"]));
+        assert_eq!(ended.code, Some(3), "{}{}", ended.stdout, ended.stderr);
+        assert!(ended.stdout.contains(says), "{}", ended.stdout);
+    }
+    broker.stop().await;
+}

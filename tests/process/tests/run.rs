@@ -1,0 +1,162 @@
+//! `tidegate run` from its start to its end.
+
+use std::collections::BTreeSet;
+use std::net::TcpListener;
+use std::time::Duration;
+
+use serde_json::Value;
+use tidegate_process_tests::{Home, Program, Tenants, eventually, start_broker};
+
+const RUN: [&str; 3] = ["run", "--config", "tidegate.toml"];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn messages_come_out_as_json_lines_and_are_acknowledged() {
+    let broker = start_broker().await;
+    let tenants = Tenants::of(&broker).await;
+    let home = Home::new();
+    home.configure(&broker.address().to_string(), "");
+    let program = Program::start(home.path(), &RUN);
+    for number in 0..50 {
+        tenants.send(&format!("tenant-{}", number % 5), &format!("message {number}")).await;
+    }
+    eventually("50 lines", || (program.lines().len() >= 50).then_some(())).await;
+    eventually("50 acknowledgements", || broker.control().audit().unacked().next().is_none().then_some(()))
+        .await;
+
+    let line: Value = serde_json::from_str(&program.lines()[0]).unwrap();
+    let metadata = &line["metadata"];
+    assert_eq!(metadata["source"], "tenants");
+    assert_eq!(metadata["topic"], "LiteMainTopic");
+    assert_eq!(metadata["key"], metadata["lite-topic"]);
+    assert_eq!(metadata["delivery-attempt"], 1);
+    assert!(metadata["message-id"].as_str().unwrap().len() > 10, "{metadata}");
+    assert!(metadata["properties"].is_null(), "the broker's internal property is not shown: {metadata}");
+    assert!(line["receipt"].as_str().unwrap().starts_with("tg1."));
+
+    let values: BTreeSet<String> = program.values().into_iter().collect();
+    assert_eq!(values.len(), 50, "each once");
+    for tenant in 0..5 {
+        let own: Vec<u32> = program
+            .values()
+            .iter()
+            .map(|value| value["message ".len()..].parse().unwrap())
+            .filter(|number| number % 5 == tenant)
+            .collect();
+        assert!(own.is_sorted(), "the order of a lite topic is kept: {own:?}");
+    }
+    let ended = program.terminate().await;
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    assert!(ended.stderr.contains("nothing left behind"), "{}", ended.stderr);
+    tenants.close().await;
+    broker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_host_that_is_killed_loses_nothing() {
+    let broker = start_broker().await;
+    let tenants = Tenants::of(&broker).await;
+    let home = Home::new();
+    home.configure(&broker.address().to_string(), "");
+    let first = Program::start(home.path(), &RUN);
+    for number in 0..200 {
+        tenants.send(&format!("tenant-{}", number % 20), &format!("{number}")).await;
+    }
+    eventually("some lines", || (first.lines().len() > 20).then_some(())).await;
+    let first = first.kill().await;
+    let second = Program::start(home.path(), &RUN);
+    // What the first one held comes again when its leases end.
+    broker.control().advance(Duration::from_secs(61));
+    eventually("all acknowledged", || broker.control().audit().unacked().next().is_none().then_some(()))
+        .await;
+    let before = first.stdout.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let before = before.map(|line| line["value"].as_str().unwrap().to_owned());
+    let seen: BTreeSet<String> = before.chain(second.values()).collect();
+    assert_eq!(seen.len(), 200);
+    assert_eq!(second.terminate().await.code, Some(0));
+    tenants.close().await;
+    broker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_broker_that_is_away_is_waited_for_and_the_status_says_so() {
+    let broker = start_broker().await;
+    let address = broker.address();
+    broker.stop().await;
+    let home = Home::new();
+    home.configure(&address.to_string(), "");
+    let program = Program::start(home.path(), &RUN);
+    program.wait_for_log(&address.to_string()).await;
+    let flows = program.get("/api/flows").await;
+    assert_eq!(flows["flows"][0]["state"], "running");
+    let remarks = eventually("a remark", || {
+        let flows = tokio::task::block_in_place(|| {
+            tokio::runtime::Handle::current().block_on(program.get("/api/flows"))
+        });
+        flows["flows"][0]["remarks"][0].as_str().map(str::to_owned)
+    })
+    .await;
+    assert!(remarks.contains(&address.to_string()), "{remarks}");
+    assert_eq!(program.terminate().await.code, Some(0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_port_in_use_is_the_environments_fault() {
+    let broker = start_broker().await;
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let home = Home::new();
+    home.configure(&broker.address().to_string(), "");
+    let text = std::fs::read_to_string(home.file("tidegate.toml")).unwrap();
+    let taken_address = taken.local_addr().unwrap().to_string();
+    home.write("tidegate.toml", text.replace("127.0.0.1:0", &taken_address));
+    let ended = Program::start(home.path(), &RUN).wait().await;
+    assert_eq!(ended.code, Some(3), "{}", ended.stderr);
+    assert!(
+        ended.stderr.contains(&taken_address) && ended.stderr.contains("admin-listen"),
+        "{}",
+        ended.stderr
+    );
+    broker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reader_that_goes_away_stops_the_flow_and_says_why() {
+    let broker = start_broker().await;
+    let tenants = Tenants::of(&broker).await;
+    let home = Home::new();
+    home.configure(&broker.address().to_string(), "");
+    tenants.send("tenant", "x").await;
+    let program = tidegate_process_tests::program_path();
+    let output = std::process::Command::new("sh")
+        .args([
+            "-c",
+            &format!("{{ '{}' run --config tidegate.toml; echo code $? >&2; }} | true", program.display()),
+        ])
+        .current_dir(home.path())
+        .output()
+        .unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert!(stderr.contains("code 1") && stderr.contains("standard output cannot be written"), "{stderr}");
+    let unacked = broker.control().audit().unacked().count();
+    assert_eq!(unacked, 1, "what nobody read is not acknowledged");
+    tenants.close().await;
+    broker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_configuration_is_reloaded_when_it_is_edited() {
+    let broker = start_broker().await;
+    let home = Home::new();
+    home.configure(&broker.address().to_string(), "");
+    let program = Program::start(home.path(), &RUN);
+    program.wait_for_log("admin API listens").await;
+
+    home.configure(&broker.address().to_string(), "max-delivery-attempt = 5");
+    program.wait_for_log("configuration reloaded").await;
+    home.configure(&broker.address().to_string(), "max-delivery-attempt = \"many\"");
+    program.wait_for_log("new configuration refused").await;
+    home.configure(&broker.address().to_string(), "max-delivery-attempt = 7\nkey = \"record-key\"");
+    program.wait_for_log("needs a restart").await;
+    assert_eq!(program.get("/readyz").await["ready"], true);
+    assert_eq!(program.terminate().await.code, Some(0));
+    broker.stop().await;
+}

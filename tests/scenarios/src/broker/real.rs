@@ -1,0 +1,103 @@
+//! A real RocketMQ cluster.
+
+use async_trait::async_trait;
+use tidegate_test_brokers::{self as brokers, Cluster, ClusterOptions, Credentials, Node, Tls, TopicType};
+
+use super::{Broker, GRANTED_GROUP, GRANTED_TOPIC, GroupKind, Login, Security, Stand, TopicKind};
+
+/// One name server, one broker, one proxy.
+#[derive(Debug)]
+pub struct RealBroker {
+    cluster: Cluster,
+    security: Option<Security>,
+}
+
+impl RealBroker {
+    /// Starts a cluster for this kind of scenario.
+    pub async fn start(stand: Stand) -> Self {
+        let security = (stand == Stand::Guarded).then(Security::generate);
+        let options = ClusterOptions {
+            credentials: security.as_ref().map(|security| Credentials {
+                access_key: security.admin.access_key.clone(),
+                secret_key: security.admin.secret_key.clone(),
+            }),
+            tls: security.as_ref().map(|security| Tls {
+                certificate: security.certificate_pem.clone(),
+                key: security.key_pem.clone(),
+            }),
+            ..ClusterOptions::default()
+        };
+        let cluster = Cluster::start(options).await.unwrap_or_else(|error| panic!("{error}"));
+        let broker = Self { cluster, security };
+        if let Some(security) = &broker.security {
+            broker.create_limited_user(&security.limited).await;
+        }
+        broker
+    }
+
+    async fn create_limited_user(&self, Login { access_key, secret_key }: &Login) {
+        let resources = [format!("Topic:{GRANTED_TOPIC}"), format!("Group:{GRANTED_GROUP}")];
+        let resources: Vec<&str> = resources.iter().map(String::as_str).collect();
+        self.cluster.create_user(access_key, secret_key).await.expect("the broker creates a user");
+        self.cluster
+            .create_acl(access_key, &resources, &["Pub", "Sub"])
+            .await
+            .expect("the broker gives a user rights");
+    }
+}
+
+#[async_trait]
+impl Broker for RealBroker {
+    fn endpoint(&self) -> String {
+        self.cluster.endpoint()
+    }
+
+    fn name_server(&self) -> String {
+        self.cluster.address(Node::NameServer)
+    }
+
+    fn security(&self) -> Option<&Security> {
+        self.security.as_ref()
+    }
+
+    async fn create_topic(&self, name: &str, kind: TopicKind) {
+        let kind = match kind {
+            TopicKind::Lite => TopicType::Lite,
+            TopicKind::Normal => TopicType::Normal,
+            TopicKind::Fifo => TopicType::Fifo,
+            TopicKind::Delay => TopicType::Delay,
+        };
+        self.cluster.create_topic(name, kind).await.expect("the broker creates a topic");
+    }
+
+    async fn create_group(&self, name: &str, kind: GroupKind, attempts_max: u32) {
+        let kind = match kind {
+            GroupKind::Normal => brokers::GroupKind::Normal,
+            GroupKind::Orderly => brokers::GroupKind::Orderly,
+            GroupKind::Lite { bind, wildcard: true } => brokers::GroupKind::wildcard(bind),
+            GroupKind::Lite { bind, wildcard } => {
+                brokers::GroupKind::Lite { bind, wildcard, max_event_count: None }
+            }
+        };
+        let retry_max = attempts_max.saturating_sub(1);
+        self.cluster.create_group(name, kind, retry_max).await.expect("the broker creates a group");
+    }
+
+    async fn unacknowledged(&self, group: &str, topic: &str) -> u64 {
+        self.cluster.lite_lag(group, topic).await.expect("the broker counts")
+    }
+
+    async fn dead_letters(&self, group: &str) -> u64 {
+        self.cluster.stored(&format!("%DLQ%{group}")).await.expect("the broker counts")
+    }
+
+    async fn restart_proxy(&self) {
+        self.cluster.kill(Node::Proxy(0));
+        self.cluster.revive(Node::Proxy(0)).await.expect("the proxy starts again");
+    }
+
+    async fn restart_broker(&self) {
+        self.cluster.kill(Node::Broker(0));
+        self.cluster.revive(Node::Broker(0)).await.expect("the broker starts again");
+    }
+}

@@ -1,0 +1,82 @@
+//! The one list of scenarios. Each broker's test binary runs all of it.
+
+mod access;
+mod deferral;
+mod leases;
+mod ordering;
+mod plain_topics;
+mod properties;
+mod restarts;
+mod scale;
+mod subscriptions;
+mod takeover;
+
+use std::pin::Pin;
+
+use crate::broker::Stand;
+use crate::stage::Stage;
+
+/// One scenario.
+#[derive(Clone, Copy)]
+pub struct Scenario {
+    /// Its name, also the beginning of the names of its topics and groups.
+    pub name: &'static str,
+    /// The broker that it needs.
+    pub stand: Stand,
+    /// Plays it; a panic is a failure.
+    pub play: fn(Stage) -> Pin<Box<dyn Future<Output = ()> + Send>>,
+}
+
+/// `stand: module::function, ...` as [`Scenario`] values named after their functions.
+macro_rules! scenarios {
+    ($($stand:ident: $module:ident::$name:ident,)*) => {
+        &[$(Scenario {
+            name: stringify!($name),
+            stand: Stand::$stand,
+            play: |stage| Box::pin($module::$name(stage)),
+        }),*]
+    };
+}
+
+/// All of them, the longest first: they run side by side, and the last to end decides how long all takes.
+pub const ALL: &[Scenario] = scenarios! {
+    Restartable: restarts::a_broker_restart_is_survived,
+    Restartable: restarts::a_proxy_restart_is_survived,
+    Shared: scale::two_thousand_lite_topics_with_a_backlog,
+    Guarded: access::tls_with_the_clusters_own_authority,
+    Guarded: access::an_unknown_certificate_is_refused_in_a_sentence,
+    Guarded: access::any_certificate_is_taken_when_told_to,
+    Guarded: access::a_wrong_secret_is_named,
+    Guarded: access::no_secret_at_all_is_named,
+    Guarded: access::a_missing_right_is_named,
+    Shared: plain_topics::a_normal_message_dies_after_its_attempts,
+    Shared: plain_topics::a_rejected_normal_message_is_a_dead_letter,
+    Shared: plain_topics::a_message_group_keeps_its_order,
+    Shared: plain_topics::a_delayed_message_comes_at_its_time,
+    Shared: takeover::another_client_gets_what_the_first_one_held,
+    Shared: takeover::two_clients_share_without_duplicates,
+    Shared: leases::an_ended_lease_brings_the_whole_tail_again,
+    Shared: leases::an_ended_lease_spares_what_was_acknowledged_in_order,
+    Shared: leases::an_expired_handle_is_refused,
+    Shared: leases::a_stale_handle_settles_nothing,
+    Shared: leases::an_acknowledgement_without_its_lite_topic_settles_nothing,
+    Shared: leases::deferral_raises_the_attempt_of_a_lite_message_once,
+    Shared: deferral::middle_deferred_while_an_earlier_one_is_held,
+    Shared: deferral::the_last_deferral_of_a_batch_decides,
+    Shared: deferral::head_deferred_after_its_tail_was_acknowledged,
+    Shared: deferral::head_deferred_while_its_tail_is_held,
+    Shared: deferral::whole_batch_deferred,
+    Shared: deferral::middle_deferred_between_acknowledged_ones,
+    Shared: deferral::last_deferred,
+    Shared: deferral::a_new_message_waits_behind_a_deferred_head,
+    Shared: ordering::a_lite_topic_keeps_its_order,
+    Shared: ordering::a_held_head_blocks_only_its_lite_topic,
+    Shared: subscriptions::a_missing_wildcard_attribute_is_named,
+    Shared: subscriptions::a_group_bound_elsewhere_is_named,
+    Shared: subscriptions::a_regular_group_is_named,
+    Shared: subscriptions::an_unknown_topic_is_named,
+    Shared: subscriptions::a_topic_without_lite_topics_is_named,
+    Shared: subscriptions::the_name_servers_port_is_named,
+    Shared: properties::the_brokers_internal_property_never_shows,
+    Shared: properties::the_brokers_internal_property_is_not_sent,
+};

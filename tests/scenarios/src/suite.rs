@@ -1,0 +1,69 @@
+//! Runs every scenario on one kind of broker, under the ordinary test runner's command line.
+
+use std::cell::RefCell;
+use std::panic::{self, AssertUnwindSafe};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use libtest_mimic::{Arguments, Failed, Trial};
+use tokio::runtime::Runtime;
+use tokio::time::timeout;
+
+use crate::scenario::{ALL, Scenario};
+use crate::stage::Stage;
+use crate::stands::Stands;
+
+/// Scenarios at the same time when the command line does not say: they wait far more than they work.
+const SIDE_BY_SIDE: usize = 16;
+/// Longest that one may take, the start of its broker included.
+const LIMIT: Duration = Duration::from_secs(240);
+
+/// Plays all scenarios on what `stands` hands out, and stops the brokers before it returns.
+pub fn run(stands: impl Stands) -> ExitCode {
+    let mut arguments = Arguments::from_args();
+    arguments.test_threads.get_or_insert(SIDE_BY_SIDE);
+    keep_panics_of_scenarios();
+    let runtime = Arc::new(Runtime::new().expect("a runtime"));
+    let stands = Arc::new(stands);
+    let trials = ALL.iter().map(|scenario| trial(*scenario, &runtime, &stands)).collect();
+    let conclusion = libtest_mimic::run(&arguments, trials);
+    drop(stands);
+    conclusion.exit_code()
+}
+
+fn trial(scenario: Scenario, runtime: &Arc<Runtime>, stands: &Arc<impl Stands>) -> Trial {
+    let (runtime, stands) = (Arc::clone(runtime), Arc::clone(stands));
+    Trial::test(scenario.name, move || {
+        PANIC.set(Some(String::new()));
+        let play = async {
+            let broker = stands.take(scenario.stand).await;
+            (scenario.play)(Stage::new(broker, scenario.name)).await;
+        };
+        let ended =
+            panic::catch_unwind(AssertUnwindSafe(|| runtime.block_on(async { timeout(LIMIT, play).await })));
+        let panicked = PANIC.take().unwrap_or_default();
+        match ended {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(_)) => Err(Failed::from(format!("did not end within {} s", LIMIT.as_secs()))),
+            Err(_) => Err(Failed::from(panicked)),
+        }
+    })
+}
+
+thread_local! {
+    /// What the scenario on this thread said in its panic; `None` on threads that play none.
+    static PANIC: RefCell<Option<String>> = const { RefCell::new(None) };
+}
+
+/// With many scenarios side by side, panics on the terminal would stand among other scenarios' lines: they are kept
+/// for the report at the end. Those of other threads are shown at once.
+fn keep_panics_of_scenarios() {
+    let show = panic::take_hook();
+    panic::set_hook(Box::new(move |info| {
+        let ours = PANIC.with_borrow_mut(|kept| kept.as_mut().map(|text| *text = info.to_string()));
+        if ours.is_none() {
+            show(info);
+        }
+    }));
+}

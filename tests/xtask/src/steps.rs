@@ -1,0 +1,126 @@
+//! What `cargo xtask test` does, in order.
+
+use std::time::Duration;
+
+use crate::command::{Line, cargo};
+
+/// One thing to do, with its own log and line in the report.
+#[derive(Debug)]
+pub(crate) struct Step {
+    /// Its name for `--only`, its log's name, and its place in the report.
+    pub(crate) name: &'static str,
+    /// What it is for.
+    pub(crate) purpose: &'static str,
+    /// Run one after the other until one fails.
+    pub(crate) lines: Vec<Line>,
+    /// Whether `--quick` leaves it out.
+    pub(crate) slow: bool,
+    /// The command without which it is passed over, and why that may be.
+    pub(crate) unless_missing: Option<(Line, &'static str)>,
+}
+
+/// Longest that one step may take: the tests with real brokers, cold, take well under half of this on two cores.
+pub(crate) const LIMIT: Duration = Duration::from_secs(45 * 60);
+
+/// Name of the step whose output is counted.
+pub(crate) const TESTS: &str = "test";
+
+const GUESTS: [&str; 2] = ["--manifest-path", "guests/Cargo.toml"];
+const WASM: [&str; 2] = ["--target", "wasm32-unknown-unknown"];
+/// One selection of packages and features for all that compiles, so that nothing is compiled twice.
+const ALL: &str = "--workspace";
+/// Turns on what starts real brokers.
+const REAL: [&str; 2] = ["--features", "real"];
+const DENY_WARNINGS: [&str; 3] = ["--", "-D", "warnings"];
+
+/// The steps, with or without real brokers.
+pub(crate) fn all(real: bool) -> Vec<Step> {
+    let features: &[&str] = if real { &REAL } else { &[] };
+    let step = |name, purpose, lines| Step { name, purpose, lines, slow: false, unless_missing: None };
+    vec![
+        step(
+            "fmt",
+            "the formatter has nothing to change",
+            vec![
+                cargo(&["fmt", "--all", "--check"]),
+                cargo(&["fmt"]).with(&GUESTS).with(&["--all", "--check"]),
+            ],
+        ),
+        step(
+            "clippy",
+            "no lint warns",
+            vec![
+                cargo(&["clippy", ALL, "--all-targets"]).with(features).with(&DENY_WARNINGS),
+                cargo(&["clippy"]).with(&GUESTS).with(&[ALL]).with(&WASM).with(&DENY_WARNINGS),
+            ],
+        ),
+        step(
+            "guests",
+            "the policies compile to WebAssembly",
+            vec![cargo(&["build", "--release"]).with(&GUESTS).with(&[ALL]).with(&WASM)],
+        ),
+        step(
+            TESTS,
+            "units, simulations, whole processes, scenarios (on real brokers unless --quick)",
+            vec![cargo(&["test", ALL, "--no-fail-fast"]).with(features)],
+        ),
+        step(
+            "doc",
+            "the documentation builds and its links lead somewhere",
+            vec![cargo(&["doc", ALL, "--no-deps"]).environment("RUSTDOCFLAGS", "-D warnings")],
+        ),
+        Step {
+            unless_missing: Some((
+                cargo(&["deny", "--version"]),
+                "cargo-deny is not installed (`cargo install --locked cargo-deny`)",
+            )),
+            ..step(
+                "deny",
+                "licences, sources and banned crates",
+                vec![cargo(&["deny", ALL, "check", "bans", "licenses", "sources"])],
+            )
+        },
+        Step {
+            slow: true,
+            ..step(
+                "fuzz",
+                "every decoder survives ten seconds of mutated inputs",
+                vec![cargo(&["run", "-q", "-p", "tidegate-fuzz", "--", "--seconds", "10"])],
+            )
+        },
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn names_are_unique_and_tests_are_among_them() {
+        let steps = all(true);
+        let names: BTreeSet<_> = steps.iter().map(|step| step.name).collect();
+        assert_eq!(names.len(), steps.len());
+        assert!(names.contains(TESTS));
+    }
+
+    #[test]
+    fn whatever_compiles_the_host_selects_the_whole_workspace() {
+        for step in all(true) {
+            for line in step.lines {
+                let text = line.to_string();
+                let compiles = ["clippy", "test", "doc", "build"].iter().any(|word| text.contains(word));
+                assert!(!compiles || text.contains(ALL), "{text}");
+            }
+        }
+    }
+
+    #[test]
+    fn quick_turns_no_real_broker_on() {
+        assert!(
+            all(false).iter().flat_map(|step| &step.lines).all(|line| !line.to_string().contains("real"))
+        );
+        assert!(all(true).iter().flat_map(|step| &step.lines).any(|line| line.to_string().contains("real")));
+    }
+}

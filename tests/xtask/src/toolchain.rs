@@ -1,0 +1,58 @@
+//! What has to be installed, and a sentence for what is not.
+
+use crate::Failure;
+use crate::command::program;
+
+const WASM_TARGET: &str = "wasm32-unknown-unknown";
+
+/// Program, an argument with which it only speaks, and what to do when that fails.
+const RUST: [(&str, &[&str], &str); 2] = [
+    ("cargo", &["fmt", "--version"], "`cargo fmt` (run `rustup component add rustfmt`)"),
+    ("cargo", &["clippy", "--version"], "`cargo clippy` (run `rustup component add clippy`)"),
+];
+const JAVA: [(&str, &[&str], &str); 3] = [
+    (
+        "java",
+        &["-version"],
+        "`java` (install a JDK 17 or newer; Debian: `apt-get install openjdk-17-jdk-headless`)",
+    ),
+    (
+        "javac",
+        &["-version"],
+        "`javac` (install a JDK, not only a JRE; Debian: `apt-get install openjdk-17-jdk-headless`)",
+    ),
+    ("mvn", &["--version"], "`mvn` (install Maven 3.8 or newer; Debian: `apt-get install maven`)"),
+];
+
+/// Checks for everything that the tests use. The one thing that is ours to add, the guests' compile target, is added.
+pub(crate) fn check(real_brokers: bool) -> Result<(), Failure> {
+    add_wasm_target()?;
+    let java: &[_] = if real_brokers { &JAVA } else { &[] };
+    let missing: Vec<&str> = RUST
+        .iter()
+        .chain(java)
+        .filter(|(tool, speak, _)| !program(tool).with(speak).succeeds())
+        .map(|(_, _, advice)| *advice)
+        .collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let quick = if real_brokers { "; `--quick` runs what needs no Java" } else { "" };
+    Err(Failure::Environment(format!("not found: {}{quick}", missing.join(", "))))
+}
+
+fn add_wasm_target() -> Result<(), Failure> {
+    let listing = program("rustup").with(&["target", "list", "--installed"]);
+    if !listing.succeeds() {
+        // A toolchain from elsewhere than rustup; the guests' build says it if the target is not there.
+        return Ok(());
+    }
+    if listing.output()?.lines().any(|target| target.trim() == WASM_TARGET) {
+        return Ok(());
+    }
+    program("rustup").with(&["target", "add", WASM_TARGET]).run().map_err(|_| {
+        Failure::Environment(format!(
+            "the guests' compile target is missing: run `rustup target add {WASM_TARGET}`"
+        ))
+    })
+}
