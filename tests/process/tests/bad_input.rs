@@ -59,7 +59,7 @@ fn a_missing_configuration() {
     let home = Home::new();
     let ended = check(&home, &[]);
     assert_eq!(ended.code, Some(2));
-    insta::assert_snapshot!(ended.stderr, @"");
+    insta::assert_snapshot!(ended.stderr.trim_end(), @"error: cannot read the configuration `tidegate.toml`: No such file or directory (os error 2)");
 }
 
 #[test]

@@ -37,5 +37,5 @@ fn options_of_every_connector() {
     }
     let ended = run_to_end(directory.path(), &["options", "rocketmq"]);
     assert_eq!(ended.code, Some(2));
-    insta::assert_snapshot!(ended.stderr, @"");
+    insta::assert_snapshot!(ended.stderr.trim_end(), @"error: there is no connector `rocketmq`, did you mean `rocketmq-grpc`? There are `rocketmq-grpc`, `stdout`, `discard`.");
 }

@@ -36,7 +36,7 @@ async fn edits_and_broken_files_under_load_lose_no_message() {
     home.install("fair-share");
     home.configure(&broker.address().to_string(), POLICY);
     let program = Program::start(home.path(), &["run", "--config", "tidegate.toml"]);
-    wait_for(&program, "the first generation", |policy| policy["generation"]["number"] == 1).await;
+    wait_for(&program, "the first generation", |policy| policy["active"]["number"] == 1).await;
 
     let tenants = Tenants::of(&broker).await;
     let load = {
@@ -54,12 +54,12 @@ async fn edits_and_broken_files_under_load_lose_no_message() {
 
     let rules = std::fs::read_to_string(home.file("policies/fair-share.toml")).unwrap();
     home.write("policies/fair-share.toml", rules.replace("delay = \"1s\"", "delay = \"2s\""));
-    let edited = wait_for(&program, "the edit in force", |policy| policy["generation"]["number"] == 2).await;
+    let edited = wait_for(&program, "the edit in force", |policy| policy["active"]["number"] == 2).await;
     assert!(edited["refused"].is_null(), "{edited}");
 
     home.write("policies/fair-share.toml", rules.replace("delay = ", "dellay = "));
     let refused = wait_for(&program, "the broken edit refused", |policy| !policy["refused"].is_null()).await;
-    assert_eq!(refused["generation"]["number"], 2, "what ran goes on");
+    assert_eq!(refused["active"]["number"], 2, "what ran goes on");
     let reason = refused["refused"]["reason"].as_str().unwrap();
     assert!(
         reason.contains("dellay") && reason.contains("delay"),
@@ -67,12 +67,12 @@ async fn edits_and_broken_files_under_load_lose_no_message() {
     );
 
     home.write("policies/fair-share.toml", &rules);
-    wait_for(&program, "the mended edit in force", |policy| policy["generation"]["number"] == 3).await;
+    wait_for(&program, "the mended edit in force", |policy| policy["active"]["number"] == 3).await;
 
     let component = std::fs::read(home.file("policies/fair-share.wasm")).unwrap();
     home.write("policies/fair-share.wasm", &component[..component.len() / 2]);
     let refused = wait_for(&program, "half a component refused", |policy| !policy["refused"].is_null()).await;
-    assert_eq!(refused["generation"]["number"], 3);
+    assert_eq!(refused["active"]["number"], 3);
     home.write("policies/fair-share.wasm", &component);
     wait_for(&program, "the whole component", |policy| policy["refused"].is_null()).await;
 

@@ -62,7 +62,11 @@ pub(crate) fn all(real: bool) -> Vec<Step> {
         step(
             TESTS,
             "units, simulations, whole processes, scenarios (on real brokers unless --quick)",
-            vec![cargo(&["test", ALL, "--no-fail-fast"]).with(features)],
+            vec![
+                // The program itself, which the whole-process tests start.
+                cargo(&["build", ALL]).with(features),
+                cargo(&["test", ALL, "--no-fail-fast"]).with(features),
+            ],
         ),
         step(
             "doc",
