@@ -1,7 +1,7 @@
 //! Receipts: with one, anyone allowed can settle a delivery later, from any host of the fleet.
 //!
 //! The text is `tg1.` + base64url (no padding) of: one version byte, the body, and a 16-byte keyed BLAKE3 tag over
-//! both. The body is bincode 2, standard configuration, in the field order of [`Body`]. A receipt holds no secret;
+//! both. The body is bincode 2, standard configuration, in the field order of `Body` below. A receipt holds no secret;
 //! the tag keeps a worker from forging one. Golden bytes below pin the format: a change of layout takes a new
 //! version byte, and decoders of old versions stay.
 

@@ -24,6 +24,8 @@ Tasks:
             (real brokers, fuzzing), --only runs single steps, --list names them
   guests    builds the guests and encodes the shipped policies anew into policies/
   lab [..]  measures the host beside the public Java client on a real broker (`lab --help`)
+  audit [..]
+            kills the host and restarts real brokers under load and counts (`audit --help`)
   fuzz [..] throws mutated inputs at every decoder (`fuzz --help`)
   brokers   fetches the real brokers' jars, which the tests otherwise do at their first use
   help      this text
@@ -36,7 +38,8 @@ fn main() -> ExitCode {
     let outcome = match task.as_str() {
         "test" => suite::test(&rest),
         "guests" => guests::build_and_encode(&rest),
-        "lab" => lab(&rest),
+        "lab" => beside_the_host("tidegate-lab", &rest),
+        "audit" => beside_the_host("tidegate-audit", &rest),
         "fuzz" => command::cargo(&["run", "-q", "-p", "tidegate-fuzz", "--"]).with(&rest).run(),
         "brokers" => {
             command::cargo(&["run", "-q", "-p", "tidegate-test-brokers", "--example", "fetch"]).run()
@@ -61,10 +64,10 @@ fn main() -> ExitCode {
     }
 }
 
-/// The lab measures the program that users run, so that is built first, the way users build it.
-fn lab(arguments: &[String]) -> Result<(), Failure> {
+/// Runs a program that starts the host's: both as users have them, optimised.
+fn beside_the_host(package: &str, arguments: &[String]) -> Result<(), Failure> {
     command::cargo(&["build", "--release"]).run()?;
-    command::cargo(&["run", "--release", "-q", "-p", "tidegate-lab", "--"]).with(arguments).run()
+    command::cargo(&["run", "--release", "-q", "-p", package, "--"]).with(arguments).run()
 }
 
 /// How a task ends when not well.
