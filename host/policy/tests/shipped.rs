@@ -61,8 +61,8 @@ fn host(component: PathBuf, rules: Option<PathBuf>) -> PolicyHost {
     host
 }
 
-/// Questions of six busy seconds: some tenants of each kind, one of them flooding.
-fn questions() -> Vec<Asked> {
+/// Three thousand questions, one every so many milliseconds: some tenants of each kind, one of them flooding.
+fn questions(every_ms: u64) -> Vec<Asked> {
     let tenants = ["tenant-1", "tenant-2", "closed-7", "flood", "vip"];
     let mut seed = 1_u64;
     let mut draw = |below: u64| {
@@ -103,7 +103,7 @@ fn questions() -> Vec<Asked> {
                 flow_rate: 380.0,
                 key_share: 0.0,
             },
-            millis: n * 2,
+            millis: n * every_ms,
         });
     }
     questions
@@ -137,12 +137,12 @@ fn answers(host: &PolicyHost, questions: &[Asked]) -> Vec<Answer> {
 }
 
 /// Compares the shipped component with the rebuilt one; gives the answers back.
-fn compare(name: &str) -> Vec<(Arc<str>, Answer)> {
+fn compare(name: &str, every_ms: u64) -> Vec<(Arc<str>, Answer)> {
     let rules = root().join(format!("policies/{name}.toml"));
     let dir = tempfile::tempdir().unwrap();
     let fresh = dir.path().join("fresh.wasm");
     fs::write(&fresh, rebuilt(name)).unwrap();
-    let questions = questions();
+    let questions = questions(every_ms);
     let shipped =
         answers(&host(root().join(format!("policies/{name}.wasm")), Some(rules.clone())), &questions);
     let rebuilt = answers(&host(fresh, Some(rules)), &questions);
@@ -161,7 +161,7 @@ fn count(answers: &[(Arc<str>, Answer)], key: &str, verdict: impl Fn(&Verdict) -
 
 #[test]
 fn fair_share_is_what_its_source_makes() {
-    let answers = compare("fair-share");
+    let answers = compare("fair-share", 2);
     let deferred = |key| count(&answers, key, |verdict| matches!(verdict, Verdict::Defer(_)));
     assert!(deferred("flood") > 100, "{}", deferred("flood"));
     let delivered = count(&answers, "flood", |verdict| *verdict == Verdict::Deliver);
@@ -182,7 +182,7 @@ fn fair_share_is_what_its_source_makes() {
 
 #[test]
 fn rate_rules_is_what_its_source_makes() {
-    let answers = compare("rate-rules");
+    let answers = compare("rate-rules", 20);
     let rejected = |key| count(&answers, key, |verdict| matches!(verdict, Verdict::Reject { .. }));
     assert!(rejected("closed-7") > 100, "{}", rejected("closed-7"));
     assert_eq!(rejected("flood"), 0);
@@ -223,7 +223,7 @@ fn the_text_of_a_panic_is_kept() {
     let component = dir.path().join("panicking.wasm");
     fs::write(&component, rebuilt("panicking")).unwrap();
     let host = host(component, None);
-    let mut questions = questions();
+    let mut questions = questions(20);
     let message = Message {
         properties: vec![("panic".into(), "bad quota table".into())],
         ..(*questions[0].message).clone()

@@ -1,12 +1,20 @@
-//! Measures the host beside the public Java client on a real broker.
+//! Measures the host: beside the public Java client on a real broker, and by itself on the development broker.
 //!
-//! One cluster, one backlog of equal messages on lite topics and one on a normal topic; each run reads a backlog from
+//! Without a subcommand: one cluster, one backlog of equal messages on lite topics and one on a normal topic; each run reads a backlog from
 //! its beginning with a group of its own. Runs alternate, so that a machine that gets slower or faster does so for
 //! all. Progress is counted at the broker, processor time and memory by the system, so that nobody measures itself.
+//!
+//! The subcommands each say what they measure.
 #![forbid(unsafe_code)]
 
+mod alone;
 mod backlog;
 mod contestant;
+mod embedded;
+mod latency;
+mod loopback;
+mod policies;
+mod program;
 mod reader;
 mod table;
 mod watch;
@@ -21,7 +29,7 @@ use crate::backlog::Backlogs;
 use crate::contestant::{Bench, Contestant};
 use crate::table::{Row, Table};
 
-/// Measures the host beside the public Java client on a real RocketMQ broker.
+/// Measures the host beside the public Java client on a real RocketMQ broker, or as a subcommand says.
 #[derive(Debug, Parser)]
 struct Args {
     /// Messages in each backlog
@@ -37,10 +45,10 @@ struct Args {
     #[arg(long, default_value_t = 3)]
     rounds: u32,
     /// The host's program
-    #[arg(long, default_value = "target/release/tidegate")]
+    #[arg(long, global = true, default_value = "target/release/tidegate")]
     host: PathBuf,
     /// Where the shipped policies are
-    #[arg(long, default_value = "policies")]
+    #[arg(long, global = true, default_value = "policies")]
     policies: PathBuf,
     #[command(subcommand)]
     task: Option<Task>,
@@ -48,6 +56,12 @@ struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Task {
+    /// Rate of the host with policies that trap, loop or eat memory, beside that with a healthy one
+    Policies(policies::Args),
+    /// Time that the host adds to a message at half load
+    Latency(latency::Args),
+    /// Rate of the host with a broker that is never the bottleneck for long: both in this process
+    Alone(alone::Args),
     /// Reads and acknowledges a lite backlog and decides nothing: what the broker gives at most. The lab starts it as
     /// one of the contestants
     #[command(hide = true)]
@@ -58,6 +72,9 @@ enum Task {
 async fn main() -> Result<()> {
     let args = Args::parse();
     match &args.task {
+        Some(Task::Policies(task)) => policies::run(task, &args.host, &args.policies).await,
+        Some(Task::Latency(task)) => latency::run(task, &args.policies).await,
+        Some(Task::Alone(task)) => alone::run(task, &args.policies).await,
         Some(Task::Read(read)) => reader::run(read).await,
         None => measure(&args).await,
     }

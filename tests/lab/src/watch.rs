@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tidegate_test_brokers::{ClusterError, Usage};
+use tidegate_test_brokers::Usage;
 use tokio::time::{Instant, sleep};
 
 /// Short against the seconds that a run takes, long against the milliseconds that one look takes.
@@ -41,9 +41,9 @@ pub(crate) struct Measured {
 /// Why a run gave no numbers.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum WatchError {
-    /// The broker could not be asked.
-    #[error("the broker could not be asked for the backlog")]
-    Broker(#[from] ClusterError),
+    /// The backlog could not be asked for.
+    #[error("the backlog could not be asked for")]
+    Unknown(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// The process is gone.
     #[error("the process ended before the backlog did, at {open} of {total} messages")]
     Ended {
@@ -68,20 +68,22 @@ pub(crate) enum WatchError {
     },
 }
 
-/// Looks until nothing is open. `open` asks the broker, `process` is who eats.
-pub(crate) async fn watch<F>(
+/// Looks until nothing is open. `open` asks the broker, or the host for what the broker has confirmed; `process` is who
+/// eats.
+pub(crate) async fn watch<F, E>(
     total: u64,
     process: u32,
     mut open: impl FnMut() -> F,
 ) -> Result<Measured, WatchError>
 where
-    F: Future<Output = Result<u64, ClusterError>>,
+    F: Future<Output = Result<u64, E>>,
+    E: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
     let started = Instant::now();
     let mut samples: Vec<Sample> = Vec::new();
     let mut moved = (started, total);
     loop {
-        let left = open().await?;
+        let left = open().await.map_err(|error| WatchError::Unknown(error.into()))?;
         // The time of the answer: asking takes its time on a busy broker.
         let now = Instant::now();
         let Ok(usage) = Usage::of(process) else { return Err(WatchError::Ended { open: left, total }) };
