@@ -43,7 +43,7 @@ impl Throttle for FairShare {
             "Keys with fewer deliveries a second are never noisy, nor paced below it.",
             Some(5.0),
         )
-        .duration("delay", "The shortest deferral.", Some("1s"))
+        .duration("delay", "The shortest deferral.", Some("250ms"))
         .duration("max-delay", "The longest deferral.", Some("5s"))
         .number("jitter", "Part of a deferral that is left to chance, 0 to 1.", Some(0.2))
         .duration("patience", "A message deferred for so long in all passes.", Some("10m"))
@@ -57,7 +57,7 @@ impl Throttle for FairShare {
             min_queued: rules.number("min-queued", 0.0..=1e9)?.unwrap_or(10.0),
             min_rate: rules.number("min-rate", 0.001..=1e9)?.unwrap_or(5.0),
         };
-        let delay = rules.duration("delay")?.unwrap_or(1_000);
+        let delay = rules.duration("delay")?.unwrap_or(250);
         let max_delay = rules.duration("max-delay")?.unwrap_or(5_000);
         if max_delay < delay {
             return Err(rules.error("max-delay", format!("must not be below `delay`, which is {delay} ms")));

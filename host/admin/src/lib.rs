@@ -11,7 +11,7 @@ mod server;
 mod view;
 
 pub use routes::OPENAPI;
-pub use server::{Options, Server, StartError};
+pub use server::{Bound, Options, Server, StartError};
 pub use view::{
     Breaker, CallFailure, FlowState, FlowTotals, FlowView, Generation, Inspect, PolicyState, PolicyView,
     Readiness, Refusal, Unready, VersionView,

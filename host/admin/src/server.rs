@@ -53,6 +53,14 @@ pub struct Server {
     task: JoinHandle<()>,
 }
 
+/// An address that is ours and not answered yet.
+#[derive(Debug)]
+pub struct Bound {
+    listener: TcpListener,
+    address: SocketAddr,
+    options: Options,
+}
+
 /// Why the server could not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
@@ -98,20 +106,7 @@ impl Server {
         inspect: Arc<dyn Inspect>,
         telemetry: Telemetry,
     ) -> Result<Self, StartError> {
-        let address = options.listen;
-        if !options.allow_remote && !address.ip().is_loopback() {
-            return Err(StartError::Remote(address));
-        }
-        let bind = |source| StartError::Bind { address, source };
-        let listener = TcpListener::bind(address).await.map_err(bind)?;
-        let address = listener.local_addr().map_err(bind)?;
-        telemetry.emit(Listening { what: "admin API", address });
-
-        let gate = Gate { request_timeout: options.request_timeout, any_host: options.allow_remote };
-        let router = router(inspect, telemetry, gate);
-        let stop = CancellationToken::new();
-        let task = tokio::spawn(accept(listener, router, options, stop.clone()));
-        Ok(Self { address, stop, task })
+        Ok(Bound::bind(options).await?.serve(inspect, telemetry))
     }
 
     /// Where it listens, with the port that was really taken.
@@ -128,6 +123,35 @@ impl Server {
             // Aborted: nothing to learn from it.
             let _ = (&mut self.task).await;
         }
+    }
+}
+
+impl Bound {
+    /// Binds the address, so that a host learns of a port in use before it joins anything.
+    ///
+    /// # Errors
+    /// When the address would open the API to other machines without leave, or cannot be had.
+    pub async fn bind(options: Options) -> Result<Self, StartError> {
+        let address = options.listen;
+        if !options.allow_remote && !address.ip().is_loopback() {
+            return Err(StartError::Remote(address));
+        }
+        let bind = |source| StartError::Bind { address, source };
+        let listener = TcpListener::bind(address).await.map_err(bind)?;
+        let address = listener.local_addr().map_err(bind)?;
+        Ok(Self { listener, address, options })
+    }
+
+    /// Begins to answer.
+    #[must_use]
+    pub fn serve(self, inspect: Arc<dyn Inspect>, telemetry: Telemetry) -> Server {
+        let Self { listener, address, options } = self;
+        telemetry.emit(Listening { what: "admin API", address });
+        let gate = Gate { request_timeout: options.request_timeout, any_host: options.allow_remote };
+        let router = router(inspect, telemetry, gate);
+        let stop = CancellationToken::new();
+        let task = tokio::spawn(accept(listener, router, options, stop.clone()));
+        Server { address, stop, task }
     }
 }
 

@@ -77,6 +77,11 @@ pub enum LoadError {
 /// When the file cannot be read, or with every mistake in it.
 pub fn load(path: &Path, catalog: &Catalog<'_>) -> Result<Config, LoadError> {
     let read = |source| LoadError::Read { path: path.to_owned(), source };
+    // Looked at before it is opened: opening a pipe waits for somebody to write.
+    let metadata = std::fs::metadata(path).map_err(read)?;
+    if !metadata.is_file() {
+        return Err(read(io::Error::other("it is not a regular file")));
+    }
     let mut bytes = Vec::new();
     File::open(path).and_then(|file| file.take(TEXT_BYTES_MAX + 1).read_to_end(&mut bytes)).map_err(read)?;
     if bytes.len() as u64 > TEXT_BYTES_MAX {

@@ -340,6 +340,7 @@ impl LeaseBook {
                 order: entry.order.clone(),
                 attempt: entry.attempt,
                 handle: entry.handle.clone(),
+                received_at: entry.received_at,
                 expires_at: entry.expires_at,
             });
         }

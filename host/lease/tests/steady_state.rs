@@ -67,7 +67,8 @@ mod memory {
         let (live_before, allocations_before) = (LIVE_BYTES.load(Relaxed), ALLOCATIONS.load(Relaxed));
         let book_allocations = road.phase();
         let grown = LIVE_BYTES.load(Relaxed).saturating_sub(live_before);
-        assert!(grown < 4096, "{grown} bytes more after {MESSAGES_PER_PHASE} more messages");
+        // A hash table may be rebuilt once at twice its size; a leak of three bytes a message would be seen.
+        assert!(grown < 128 << 10, "{grown} bytes more after {MESSAGES_PER_PHASE} more messages");
         assert!(ALLOCATIONS.load(Relaxed) > allocations_before, "nothing is counted");
         // The emission's copy of the handle is the only one on the regular road. A tenth is deferred once, which puts
         // its id into the table of attempts and into a hash table that may be rebuilt.

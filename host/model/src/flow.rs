@@ -29,6 +29,8 @@ pub struct Emission {
     pub attempt: u32,
     /// The lease's handle, for receipts.
     pub handle: Handle,
+    /// When the host had it in its hands.
+    pub received_at: Instant,
     /// When the lease ends.
     pub expires_at: Instant,
 }

@@ -23,6 +23,9 @@ const KEYS_MAX: usize = 100_000;
 /// Messages whose attempts a flow remembers between deliveries; about 150 bytes each.
 const TRACKED_MESSAGES_MAX: usize = 200_000;
 
+/// How long the loader of policies may take to end.
+const LOADER_GRACE: Duration = Duration::from_secs(2);
+
 /// A running host.
 #[derive(Debug)]
 pub struct Host {
@@ -37,6 +40,8 @@ pub struct Extras {
     pub sinks: BTreeMap<Arc<str>, Box<dyn Sink>>,
     /// Who this host is; read from the state directory when not given.
     pub identity: Option<Identity>,
+    /// Whether to refuse to start when a policy is not loaded.
+    pub require_policies: bool,
 }
 
 /// Why a host did not start. Nothing runs then.
@@ -118,6 +123,9 @@ impl Host {
         };
         let policies = start_policies(policy_specs(config), clock, telemetry.clone()).await?;
         let mut host = Self { policies, flows: Vec::new() };
+        if extras.require_policies {
+            host.require_policies()?;
+        }
         for name in config.flows.keys() {
             let flow = host.build_flow(config, name, clock, telemetry, &identity, &mut extras).await;
             match flow {
@@ -131,11 +139,8 @@ impl Host {
         Ok(host)
     }
 
-    /// Refuses a host with a policy that is not loaded.
-    ///
-    /// # Errors
-    /// Names the first such policy and why.
-    pub fn require_policies(&self) -> Result<(), StartError> {
+    /// Names the first policy that is not loaded, and why.
+    fn require_policies(&self) -> Result<(), StartError> {
         for status in self.policies.status() {
             if status.active.is_none() {
                 let reason =
@@ -183,8 +188,9 @@ impl Host {
     pub async fn drain(&self, deadline: Duration) -> DrainReport {
         let ends = join_all(self.flows.iter().map(|flow| flow.drain(deadline))).await;
         let policies = Arc::clone(&self.policies);
-        // Waits for the loader's thread.
-        let _ = tokio::task::spawn_blocking(move || policies.shutdown()).await;
+        // The loader's thread may be in a call to a file system that does not answer; the process need not wait for it.
+        let shutdown = tokio::task::spawn_blocking(move || policies.shutdown());
+        let _ = tokio::time::timeout(LOADER_GRACE, shutdown).await;
         let mut report = DrainReport::default();
         for (flow, in_time) in self.flows.iter().zip(ends) {
             let status = flow.status();

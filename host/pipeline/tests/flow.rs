@@ -1,4 +1,5 @@
 //! Whole flows on the development broker: what workers do to deliveries, and what the broker then thinks of them.
+#![allow(clippy::expect_used, reason = "helpers of tests")]
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;

@@ -102,11 +102,15 @@ fn read_capped(
         ErrorKind::NotFound => absent(path.to_owned()),
         _ => LoadError::Read { path: path.to_owned(), source },
     };
-    let file = File::open(path).map_err(failed)?;
-    let metadata = file.metadata().map_err(failed)?;
+    // Looked at before it is opened: opening a pipe waits for somebody to write.
+    let metadata = fs::metadata(path).map_err(failed)?;
     if metadata.is_dir() {
         return Err(failed(ErrorKind::IsADirectory.into()));
     }
+    if !metadata.is_file() {
+        return Err(failed(std::io::Error::other("it is a pipe, a socket or a device, not a file")));
+    }
+    let file = File::open(path).map_err(failed)?;
     let too_large = |bytes| LoadError::TooLarge { path: path.to_owned(), bytes, max, key };
     if metadata.len() > max {
         return Err(too_large(metadata.len()));

@@ -53,7 +53,7 @@ async fn edits_and_broken_files_under_load_lose_no_message() {
     };
 
     let rules = std::fs::read_to_string(home.file("policies/fair-share.toml")).unwrap();
-    home.write("policies/fair-share.toml", rules.replace("delay = \"1s\"", "delay = \"2s\""));
+    home.write("policies/fair-share.toml", rules.replace("delay = \"250ms\"", "delay = \"2s\""));
     let edited = wait_for(&program, "the edit in force", |policy| policy["active"]["number"] == 2).await;
     assert!(edited["refused"].is_null(), "{edited}");
 

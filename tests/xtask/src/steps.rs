@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::command::{Line, cargo};
+use crate::command::{Line, cargo, program};
 
 /// One thing to do, with its own log and line in the report.
 #[derive(Debug)]
@@ -36,6 +36,7 @@ const DENY_WARNINGS: [&str; 3] = ["--", "-D", "warnings"];
 /// The steps, with or without real brokers.
 pub(crate) fn all(real: bool) -> Vec<Step> {
     let features: &[&str] = if real { &REAL } else { &[] };
+    let built = cargo(&["build", ALL]).with(features);
     let step = |name, purpose, lines| Step { name, purpose, lines, slow: false, unless_missing: None };
     vec![
         step(
@@ -64,7 +65,7 @@ pub(crate) fn all(real: bool) -> Vec<Step> {
             "units, simulations, whole processes, scenarios (on real brokers unless --quick)",
             vec![
                 // The program itself, which the whole-process tests start.
-                cargo(&["build", ALL]).with(features),
+                built.clone(),
                 cargo(&["test", ALL, "--no-fail-fast"]).with(features),
             ],
         ),
@@ -89,7 +90,20 @@ pub(crate) fn all(real: bool) -> Vec<Step> {
             ..step(
                 "fuzz",
                 "every decoder survives ten seconds of mutated inputs",
-                vec![cargo(&["run", "-q", "-p", "tidegate-fuzz", "--", "--seconds", "10"])],
+                vec![built.clone(), program("target/debug/tidegate-fuzz").with(&["--seconds", "10"])],
+            )
+        },
+        Step {
+            slow: true,
+            ..step(
+                "audit",
+                "the host is killed and real brokers restarted under load, and no promise breaks",
+                vec![
+                    built,
+                    program("target/debug/tidegate-audit")
+                        .with(&["--host", "target/debug/tidegate"])
+                        .with(&["--messages", "20000", "--lite-topics", "100", "--kills", "4"]),
+                ],
             )
         },
     ]

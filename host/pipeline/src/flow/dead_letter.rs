@@ -49,6 +49,7 @@ impl DeadLetters {
                 order: None,
                 attempt: settlement.attempt,
                 handle: settlement.handle.clone(),
+                received_at: now,
                 expires_at: now,
             });
             self.with_sink.insert(settlement.id, settlement);

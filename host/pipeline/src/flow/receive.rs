@@ -21,7 +21,7 @@ pub(super) enum Arrival {
     /// A receive ended; the worker waits for its next grant.
     Received { worker: usize, granted: Capacity, deliveries: Vec<Delivery> },
     /// A receive failed; the worker waits `wait` before it is idle again.
-    Failed { worker: usize, granted: Capacity, error: ReceiveError, in_a_row: u32, wait: Duration },
+    Failed { worker: usize, granted: Capacity, error: ReceiveError, wait: Duration },
     /// The worker has waited and wants a grant.
     Idle { worker: usize },
 }
@@ -135,7 +135,7 @@ async fn work(
             }
             Err(error) => {
                 let wait = backoff.next_wait();
-                let failed = Arrival::Failed { worker, granted, error, in_a_row: backoff.failures(), wait };
+                let failed = Arrival::Failed { worker, granted, error, wait };
                 if arrivals.send(failed).await.is_err() {
                     return;
                 }

@@ -13,8 +13,8 @@ use tidegate_model::{
 use tidegate_policy::{Answer, Question, ThrottleCaller};
 use tidegate_telemetry::Telemetry;
 use tidegate_telemetry::events::flow::{
-    BookBug, Irregularity, Origin, Progress, ReceiveFailed, Rejected, SettleFailed, SettleResult,
-    StateChanged, Turned, VerdictKind,
+    BookBug, Irregularity, Origin, Progress, ReceiveFailed, ReceivesAgain, Rejected, SettleFailed,
+    SettleResult, StateChanged, Turned, VerdictKind,
 };
 use tokio::sync::mpsc;
 
@@ -51,6 +51,8 @@ pub(super) struct Turner {
     failure: Option<String>,
     totals: Totals,
     progress: Progress,
+    /// Receives that failed since the last one that did not, over all workers.
+    receive_failures: u32,
 }
 
 /// What woke the loop.
@@ -86,6 +88,7 @@ impl Turner {
             failure: None,
             totals: Totals::default(),
             progress: Progress::default(),
+            receive_failures: 0,
             options,
             clock,
             telemetry,
@@ -195,11 +198,17 @@ impl Turner {
         match arrival {
             Arrival::Received { worker, granted, deliveries } => {
                 self.workers.set_idle(worker);
+                let failures = std::mem::take(&mut self.receive_failures);
+                if failures > 0 {
+                    self.telemetry.emit(ReceivesAgain { flow: &self.options.name, failures });
+                }
                 self.handle_received(granted, deliveries);
             }
-            Arrival::Failed { worker, granted, error, in_a_row, wait } => {
+            Arrival::Failed { worker, granted, error, wait } => {
                 self.workers.set_waiting(worker);
                 self.totals.receive_errors += 1;
+                self.receive_failures = self.receive_failures.saturating_add(1);
+                let in_a_row = self.receive_failures;
                 self.telemetry.emit(ReceiveFailed {
                     flow: &self.options.name,
                     detail: &error.detail,
@@ -366,6 +375,10 @@ impl Turner {
             }
             let count = batch.len() as u64;
             self.totals.emitted += count;
+            // One of a batch stands for all: they leave together.
+            if let Some(first) = batch.first() {
+                self.progress.hold_times.push(now.saturating_since(first.received_at));
+            }
             self.progress.emitted += count;
             self.sink.send(batch);
         }

@@ -296,7 +296,7 @@ pub struct ReceiveFailed<'a> {
     pub flow: &'a Arc<str>,
     /// One sentence.
     pub detail: &'a str,
-    /// How many receives in a row have failed, this one included.
+    /// How many receives in a row have failed, this one included, over all workers of the flow.
     pub in_a_row: u32,
     /// How long the worker waits now.
     pub wait: Duration,
@@ -306,12 +306,27 @@ impl Event for ReceiveFailed<'_> {
     fn record(self, metrics: &Metrics) {
         metrics.flow.receive_errors.get_or_create(&FlowLabel { flow: Arc::clone(self.flow) }).inc();
         // A broker that stays away is one story: say it when it begins, then ever more rarely.
-        if self.in_a_row.is_power_of_two() {
+        if self.in_a_row == 1 || (self.in_a_row >= 16 && self.in_a_row.is_power_of_two()) {
             let wait_ms = u64::try_from(self.wait.as_millis()).unwrap_or(u64::MAX);
             tracing::warn!(flow = %self.flow, in_a_row = self.in_a_row, wait_ms, "cannot receive: {}", self.detail);
         } else {
             tracing::debug!(flow = %self.flow, in_a_row = self.in_a_row, "cannot receive: {}", self.detail);
         }
+    }
+}
+
+/// A receive ended well again.
+#[derive(Debug)]
+pub struct ReceivesAgain<'a> {
+    /// The flow.
+    pub flow: &'a Arc<str>,
+    /// How many had failed before it.
+    pub failures: u32,
+}
+
+impl Event for ReceivesAgain<'_> {
+    fn record(self, _metrics: &Metrics) {
+        tracing::info!(flow = %self.flow, failures = self.failures, "receives again");
     }
 }
 

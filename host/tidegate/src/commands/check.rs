@@ -18,7 +18,7 @@ use crate::exit::Failure;
 use crate::output::Output;
 
 pub(crate) fn run(args: &CheckArgs, output: &Output) -> Result<(), Failure> {
-    let config = if args.connect { catalog::load(&args.config)? } else { catalog::read(&args.config)? };
+    let config = catalog::load(&args.config)?;
     let mut remarks: Vec<String> = config.warnings.iter().map(ToString::to_string).collect();
     remarks.extend(lite_without_dead_letter(&config));
 

@@ -27,7 +27,7 @@ pub(crate) fn run(args: &OptionsArgs, output: &Output) -> Result<(), Failure> {
         let names: Vec<_> = tables().map(|table| table.connector).collect();
         let hint = nearest(name, names.iter().copied())
             .map(|near| format!(", did you mean `{near}`?"))
-            .unwrap_or_default();
+            .unwrap_or_else(|| ".".to_owned());
         let known = names.join("`, `");
         return Err(Failure::config(anyhow!("there is no connector `{name}`{hint} There are `{known}`.")));
     };

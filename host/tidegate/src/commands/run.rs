@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context as _, anyhow};
-use tidegate_admin::Server;
+use tidegate_admin::Bound;
 use tidegate_config::{Config, LogFormat, plan};
 use tidegate_connector::Clock;
 use tidegate_pipeline::{Extras, FlowStatus, Host};
@@ -62,59 +62,50 @@ async fn serve(args: &RunArgs, config: Config, log: LogHandle) -> Result<(), Fai
         allow_remote: config.host.admin_allow_remote,
         ..tidegate_admin::Options::new(config.host.admin_listen)
     };
-    let host = Host::start(&config, clock, &telemetry, Extras::default()).await.map_err(start_failure)?;
+    // The port first: a host that cannot have it joins nothing.
+    let admin = Bound::bind(admin_options).await.map_err(Failure::environment)?;
+    let extras = Extras { require_policies: args.strict, ..Extras::default() };
+    let host = Host::start(&config, clock, &telemetry, extras).await.map_err(start_failure)?;
     let host = Arc::new(host);
-    let ended = async {
-        if args.strict {
-            host.require_policies().map_err(Failure::config)?;
-        }
-        let view = Arc::new(View(Arc::clone(&host)));
-        let admin =
-            Server::start(admin_options, view, telemetry.clone()).await.map_err(Failure::environment)?;
-        let mut live = Live {
-            path: &args.config,
-            started: config.clone(),
-            applied: config,
-            clock,
-            telemetry: &telemetry,
-            log,
-            host: &host,
-        };
-        let mut seen = file_state(&args.config);
-        let mut glance = tokio::time::interval(CONFIG_GLANCE);
-        let end = loop {
-            tokio::select! {
-                cause = terminated.recv() => break Ok(cause),
-                () = host.ended() => break Err(anyhow!("every flow has ended: {}", endings(&host))),
-                _ = hangup.recv() => live.reload().await,
-                _ = glance.tick() => {
-                    let now = file_state(&args.config);
-                    if now.is_some() && now != seen {
-                        seen = now;
-                        live.reload().await;
-                    }
+    let admin = admin.serve(Arc::new(View(Arc::clone(&host))), telemetry.clone());
+    let mut live = Live {
+        path: &args.config,
+        started: config.clone(),
+        applied: config,
+        clock,
+        telemetry: &telemetry,
+        log,
+        host: &host,
+    };
+    let mut seen = file_state(&args.config);
+    let mut glance = tokio::time::interval(CONFIG_GLANCE);
+    let (cause, mut result) = loop {
+        tokio::select! {
+            cause = terminated.recv() => break (cause, Ok(())),
+            () = host.ended() => {
+                let error = anyhow!("every flow has ended: {}", endings(&host));
+                break ("the end of all flows", Err(Failure::Runtime(error)));
+            }
+            _ = hangup.recv() => {
+                seen = file_state(&args.config);
+                live.reload().await;
+            }
+            _ = glance.tick() => {
+                let now = file_state(&args.config);
+                if now.is_some() && now != seen {
+                    seen = now;
+                    live.reload().await;
                 }
             }
-        };
-        admin.stop(ADMIN_GRACE).await;
-        Ok(end)
-    }
-    .await;
-
-    let (cause, result) = match ended {
-        Ok(Ok(cause)) => (cause, Ok(())),
-        Ok(Err(error)) => ("the end of all flows", Err(Failure::Runtime(error))),
-        Err(failure) => ("a failed start", Err(failure)),
+        }
     };
+    admin.stop(ADMIN_GRACE).await;
     telemetry.emit(Draining { cause, timeout: drain_timeout });
     let began = clock.now();
     let report = host.drain(drain_timeout).await;
-    let result = match result {
-        Ok(()) if !report.failed.is_empty() => {
-            Err(Failure::Runtime(anyhow!("these flows had failed: {}", report.failed.join(", "))))
-        }
-        result => result,
-    };
+    if result.is_ok() && !report.failed.is_empty() {
+        result = Err(Failure::Runtime(anyhow!("these flows had failed: {}", report.failed.join(", "))));
+    }
     let drained_in = clock.now().saturating_since(began);
     telemetry.emit(Stopped { drained_in, left_behind: report.left_behind });
     result

@@ -1,0 +1,85 @@
+//! The host in this process: configuration, connector, lease book and policies as the program has them.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use tempfile::TempDir;
+use tidegate_config::{Catalog, Connector};
+use tidegate_connector::{Clock, Sink};
+use tidegate_pipeline::{Extras, Host, Identity, Totals, sinks};
+use tidegate_telemetry::Telemetry;
+
+use crate::loopback::{GROUP, TOPIC};
+
+const CONNECTORS: &[Connector<'static>] =
+    &[Connector::source(&tidegate_rocketmq::TABLE), Connector::sink(&sinks::DISCARD)];
+/// Nothing is left to do when the measurement is over.
+const DRAIN_WITHIN: Duration = Duration::from_secs(5);
+
+/// A host with one flow: fair-share, then the sink `discard` or another one.
+pub(crate) struct Embedded {
+    host: Host,
+    _directory: TempDir,
+}
+
+impl Embedded {
+    pub(crate) async fn start(
+        endpoint: &str,
+        receives: usize,
+        policies: &Path,
+        sink: Option<Box<dyn Sink>>,
+    ) -> Result<Self> {
+        let directory = tempfile::tempdir()?;
+        let policies = policies
+            .canonicalize()
+            .with_context(|| format!("there are no policies in {}", policies.display()))?;
+        let text = format!(
+            r#"[host]
+policy-dir = "{policies}"
+
+[policies.fair]
+component = "fair-share.wasm"
+rules = "fair-share.toml"
+
+[sources.lab]
+connector = "rocketmq-grpc"
+rocketmq.client.endpoints = "{endpoint}"
+rocketmq.source.main-topic = "{TOPIC}"
+rocketmq.source.consumer-group = "{GROUP}"
+rocketmq.source.fetch-concurrency = {receives}
+
+[sinks.nowhere]
+connector = "discard"
+
+[flows.lab]
+source = "lab"
+throttle = "fair"
+sink = "nowhere"
+"#,
+            policies = policies.display(),
+        );
+        let file = directory.path().join("tidegate.toml");
+        let catalog = Catalog { connectors: CONNECTORS };
+        let config = tidegate_config::parse(&file.display().to_string(), &text, &catalog)?;
+        let extras = Extras {
+            sinks: sink.into_iter().map(|sink| (Arc::from("nowhere"), sink)).collect::<BTreeMap<_, _>>(),
+            identity: Some(Identity::ephemeral()?),
+            require_policies: true,
+        };
+        let host = Host::start(&config, Clock::start(), &Telemetry::default(), extras).await?;
+        Ok(Self { host, _directory: directory })
+    }
+
+    pub(crate) fn totals(&self) -> Totals {
+        self.host.flows().first().map(|flow| flow.totals).unwrap_or_default()
+    }
+
+    pub(crate) async fn stop(self) -> Result<()> {
+        let report = self.host.drain(DRAIN_WITHIN).await;
+        ensure!(report.failed.is_empty() && report.unfinished.is_empty(), "the flow did not end: {report:?}");
+        Ok(())
+    }
+}
