@@ -11,7 +11,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Unit;
 
-use crate::metrics::{Registry, words};
+use crate::metrics::{Registry, call_seconds, words};
 use tidegate_model::DeliveryId;
 
 use crate::{Event, Metrics};
@@ -131,7 +131,7 @@ impl Families {
             in_flight_bytes: Family::default(),
             queued: Family::default(),
             keys: Family::default(),
-            decision_seconds: Family::new_with_constructor(decision_histogram),
+            decision_seconds: Family::new_with_constructor(call_seconds),
             hold_seconds: Family::new_with_constructor(hold_histogram),
         };
         let registry = registry.sub_registry_with_prefix("flow");
@@ -168,11 +168,6 @@ impl Families {
         );
         families
     }
-}
-
-/// From 250 ns, a reused instance's call, to 16 ms, thrice the default deadline.
-fn decision_histogram() -> Histogram {
-    Histogram::new([250e-9, 500e-9, 1e-6, 2e-6, 5e-6, 10e-6, 50e-6, 250e-6, 1e-3, 5e-3, 16e-3])
 }
 
 /// From 100 us to the longest usual lease.
