@@ -24,6 +24,14 @@ pub struct Ended {
     pub stderr: String,
 }
 
+impl Ended {
+    /// The bodies that the sink `stdout` has written. A kill may have cut the last line short: it is left out.
+    #[must_use]
+    pub fn values(&self) -> Vec<String> {
+        self.stdout.lines().filter_map(value).collect()
+    }
+}
+
 /// Runs the program with these arguments in `directory` and waits for its end.
 #[must_use]
 pub fn run_to_end(directory: &Path, arguments: &[&str]) -> Ended {
@@ -75,16 +83,6 @@ impl Program {
     #[must_use]
     pub fn lines(&self) -> Vec<String> {
         self.stdout.lock().clone()
-    }
-
-    /// The bodies that the sink `stdout` has written so far.
-    #[must_use]
-    pub fn values(&self) -> Vec<String> {
-        let value = |line: &String| {
-            let line: Value = serde_json::from_str(line).expect("a JSON line");
-            line["value"].as_str().expect("a value").to_owned()
-        };
-        self.stdout.lock().iter().map(value).collect()
     }
 
     /// Everything logged so far.
@@ -158,6 +156,11 @@ fn read_lines(
             lines.lock().push(line.expect("text"));
         }
     })
+}
+
+fn value(line: &str) -> Option<String> {
+    let line: Value = serde_json::from_str(line).ok()?;
+    Some(line["value"].as_str().expect("a value").to_owned())
 }
 
 fn admin_address(log: &str) -> Option<String> {

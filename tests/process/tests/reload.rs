@@ -89,9 +89,10 @@ async fn edits_and_broken_files_under_load_lose_no_message() {
     let totals = &flows["flows"][0]["totals"];
     assert_eq!(totals["on-error"], 0, "every message was decided by a policy: {totals}");
     assert_eq!(totals["settle-failures"], 0, "{totals}");
-    let values: std::collections::BTreeSet<String> = program.values().into_iter().collect();
+    let ended = program.terminate().await;
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    let values: std::collections::BTreeSet<String> = ended.values().into_iter().collect();
     assert_eq!(values.len(), sent);
-    assert_eq!(program.terminate().await.code, Some(0));
     tenants.close().await;
     broker.stop().await;
 }

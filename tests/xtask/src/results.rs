@@ -10,14 +10,32 @@ pub(crate) struct Results {
     pub(crate) binaries: Vec<(String, f64)>,
     /// Names of failed tests.
     pub(crate) failures: Vec<String>,
+    /// What each failed test printed, under a line with its name.
+    pub(crate) details: Vec<String>,
 }
+
+/// Lines kept of what one failed test printed; the whole is in the log.
+const DETAIL_LINES: usize = 80;
 
 impl Results {
     /// Reads the output of `cargo test`.
     pub(crate) fn parse(output: &str) -> Self {
         let mut results = Self::default();
         let mut binary = String::from("?");
+        // Lines that may still be kept of the failed test whose output this is; `None` outside of any.
+        let mut detail: Option<usize> = None;
         for line in output.lines() {
+            if line.starts_with("---- ") {
+                detail = Some(DETAIL_LINES);
+            } else if line == "failures:" || line.starts_with("test result: ") {
+                detail = None;
+            }
+            if let Some(left) = &mut detail
+                && let Some(fewer) = left.checked_sub(1)
+            {
+                *left = fewer;
+                results.details.push(line.to_owned());
+            }
             let line = line.trim();
             if let Some(running) = line.strip_prefix("Running ") {
                 binary = binary_name(running);
@@ -76,6 +94,14 @@ test book::tests::one ... ok
 test book::tests::two ... FAILED
 test book::tests::three ... ignored
 
+failures:
+
+---- book::tests::two stdout ----
+assertion failed: two
+
+failures:
+    book::tests::two
+
 test result: FAILED. 1 passed; 1 failed; 1 ignored; 0 measured; 0 filtered out; finished in 1.25s
 
      Running tests/real.rs (target/debug/deps/real-fedcba9876543210)
@@ -93,6 +119,7 @@ test result: ok. 0 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; fini
         let results = Results::parse(OUTPUT);
         assert_eq!((results.passed, results.failed, results.ignored), (41, 1, 1));
         assert_eq!(results.failures, ["tidegate_lease src/lib.rs: book::tests::two"]);
+        assert_eq!(results.details, ["---- book::tests::two stdout ----", "assertion failed: two", ""]);
         assert_eq!(
             results.binaries,
             [

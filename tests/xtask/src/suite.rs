@@ -188,6 +188,9 @@ impl Report {
         for (name, seconds) in times.iter().take(SLOWEST) {
             println!("  {seconds:>7.1} s  {name}");
         }
+        for line in self.results().flat_map(|results| &results.details) {
+            println!("    | {line}");
+        }
         for failure in self.results().flat_map(|results| &results.failures) {
             println!("failed test: {failure}");
         }
