@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpSocket};
+use tokio::sync::{mpsc, oneshot};
 use tokio_rustls::TlsAcceptor;
 
 use crate::control::Control;
@@ -61,16 +62,16 @@ impl Broker {
             listeners.push(listener);
         }
         let hub = Arc::new(Hub::new(&options));
-        let mut restarts = Vec::with_capacity(listeners.len());
+        let mut orders = Vec::with_capacity(listeners.len());
         for (proxy, (listener, address)) in listeners.into_iter().zip(&addresses).enumerate() {
             hub.proxies[proxy].set_address(*address);
             hub.tasks.spawn(Arc::clone(&hub).keep_time(proxy));
-            let (restart, asked) = tokio::sync::mpsc::channel(1);
-            hub.tasks.spawn(run_proxy(Arc::clone(&hub), proxy, listener, tls.clone(), asked));
-            restarts.push(restart);
+            let (order, given) = mpsc::channel(1);
+            hub.tasks.spawn(run_proxy(Arc::clone(&hub), proxy, listener, tls.clone(), given));
+            orders.push(order);
         }
         hub.tasks.close();
-        let control = Control::new(Arc::clone(&hub), restarts);
+        let control = Control::new(Arc::clone(&hub), orders);
         Ok(Self { hub, control, addresses })
     }
 
@@ -105,51 +106,69 @@ impl Drop for Broker {
     }
 }
 
-/// A wish to restart a proxy.
+/// What a proxy is told.
 #[derive(Debug)]
-pub(crate) struct Restart {
-    /// How long nobody listens.
-    pub(crate) pause: Duration,
-    /// Told when the port is open again.
-    pub(crate) done: tokio::sync::oneshot::Sender<()>,
+pub(crate) enum Order {
+    /// Drop every connection, forget every client, listen no more. Answered when it is done.
+    Stop(oneshot::Sender<()>),
+    /// Listen on the same port again. Answered when it is open.
+    Start(oneshot::Sender<()>),
 }
 
-/// Serves a proxy's port, again after each restart, until the broker stops.
+/// Serves a proxy's port, unless told not to, until the broker stops.
 async fn run_proxy(
     hub: Arc<Hub>,
     proxy: usize,
     first: TcpListener,
     tls: Option<TlsAcceptor>,
-    mut asked: tokio::sync::mpsc::Receiver<Restart>,
+    mut orders: mpsc::Receiver<Order>,
 ) {
     let mut listener = Some(first);
-    let mut done: Option<tokio::sync::oneshot::Sender<()>> = None;
     while let Some(current) = listener.take() {
-        if let Some(done) = done.take() {
-            // Whoever asked may have stopped waiting.
-            let _ = done.send(());
-        }
         let cut = hub.stopping.child_token();
         let serving = listener::serve(Arc::clone(&hub), proxy, current, tls.clone(), cut.clone());
         tokio::pin!(serving);
-        let restart = tokio::select! {
-            () = &mut serving => return,
-            restart = asked.recv() => restart,
+        let stopped = loop {
+            tokio::select! {
+                () = &mut serving => return,
+                order = orders.recv() => match order {
+                    Some(Order::Stop(stopped)) => break Some(stopped),
+                    Some(Order::Start(started)) => answer(started),
+                    None => break None,
+                },
+            }
         };
-        let Some(restart) = restart else {
+        let Some(stopped) = stopped else {
             serving.await;
             return;
         };
         cut.cancel();
         serving.await;
         hub.proxies[proxy].forget_clients();
-        tokio::select! {
-            () = tokio::time::sleep(restart.pause) => {}
-            () = hub.stopping.cancelled() => return,
-        }
-        done = Some(restart.done);
+        answer(stopped);
+        let Some(started) = next_start(&hub, &mut orders).await else { return };
         listener = rebind(&hub, proxy).await;
+        answer(started);
     }
+}
+
+/// Waits until a stopped proxy is told to start; none when that never happens.
+async fn next_start(hub: &Hub, orders: &mut mpsc::Receiver<Order>) -> Option<oneshot::Sender<()>> {
+    loop {
+        let order = tokio::select! {
+            order = orders.recv() => order?,
+            () = hub.stopping.cancelled() => return None,
+        };
+        match order {
+            Order::Start(started) => return Some(started),
+            Order::Stop(stopped) => answer(stopped),
+        }
+    }
+}
+
+fn answer(done: oneshot::Sender<()>) {
+    // Whoever gave the order may have stopped waiting.
+    let _ = done.send(());
 }
 
 /// Gets the proxy's port back. Gives none when that fails for long or the broker stops.

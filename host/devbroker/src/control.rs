@@ -7,7 +7,7 @@ use tidegate_proto::rocketmq as wire;
 use tidegate_proto::rocketmq::telemetry_command::Command;
 use tokio::sync::{mpsc, oneshot};
 
-use crate::broker::Restart;
+use crate::broker::Order;
 use crate::faults::Fault;
 use crate::hub::Hub;
 use crate::journal::{Seen, Stats};
@@ -18,7 +18,7 @@ use crate::store::Audit;
 #[derive(Clone, Debug)]
 pub struct Control {
     hub: Arc<Hub>,
-    restarts: Vec<mpsc::Sender<Restart>>,
+    orders: Vec<mpsc::Sender<Order>>,
 }
 
 /// A command the server sends to a client over its telemetry stream.
@@ -33,8 +33,8 @@ pub enum ClientCommand {
 }
 
 impl Control {
-    pub(crate) fn new(hub: Arc<Hub>, restarts: Vec<mpsc::Sender<Restart>>) -> Self {
-        Self { hub, restarts }
+    pub(crate) fn new(hub: Arc<Hub>, orders: Vec<mpsc::Sender<Order>>) -> Self {
+        Self { hub, orders }
     }
 
     /// Makes a topic; an existing one stays as it is.
@@ -73,11 +73,27 @@ impl Control {
 
     /// Kills and restarts the proxy of that number. Returns when it listens again, or the broker is stopped.
     pub async fn restart_proxy_at(&self, proxy: usize, pause: Duration) {
-        let Some(restarts) = self.restarts.get(proxy) else { return };
-        let (done, listening) = oneshot::channel();
-        if restarts.send(Restart { pause, done }).await.is_ok() {
+        self.stop_proxy_at(proxy).await;
+        tokio::time::sleep(pause).await;
+        self.start_proxy_at(proxy).await;
+    }
+
+    /// Kills the proxy of that number: connections drop, settings are forgotten, nobody listens.
+    pub async fn stop_proxy_at(&self, proxy: usize) {
+        self.order(proxy, Order::Stop).await;
+    }
+
+    /// Lets a killed proxy listen again. Returns when it does, or the broker is stopped.
+    pub async fn start_proxy_at(&self, proxy: usize) {
+        self.order(proxy, Order::Start).await;
+    }
+
+    async fn order(&self, proxy: usize, order: impl FnOnce(oneshot::Sender<()>) -> Order) {
+        let Some(orders) = self.orders.get(proxy) else { return };
+        let (done, answer) = oneshot::channel();
+        if orders.send(order(done)).await.is_ok() {
             // An error here means that the broker is being stopped.
-            let _ = listening.await;
+            let _ = answer.await;
         }
     }
 
@@ -90,6 +106,16 @@ impl Control {
     /// Kills and restarts the broker of that number.
     pub fn restart_broker_at(&self, broker: usize, down: Duration, unknown: Duration) {
         self.hub.restart_broker(broker, down, unknown);
+    }
+
+    /// Kills the broker of that number, which stays away until it is started.
+    pub fn stop_broker_at(&self, broker: usize) {
+        self.hub.restart_broker(broker, Duration::MAX, Duration::ZERO);
+    }
+
+    /// Starts a killed broker; for `unknown` from now on the proxies do not route to it.
+    pub fn start_broker_at(&self, broker: usize, unknown: Duration) {
+        self.hub.restart_broker(broker, Duration::ZERO, unknown);
     }
 
     /// Sends a client a command over its telemetry stream. Says whether the client has one.

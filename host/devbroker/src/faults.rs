@@ -80,6 +80,8 @@ pub enum Effect {
     ReverseItems,
     /// A receive ends without its status item.
     OmitStatus,
+    /// A route says of no queue what it takes, as a proxy does for a moment after a broker's restart.
+    UnknownKinds,
     /// A receive's stream breaks with gRPC UNAVAILABLE after so many messages.
     CutAfter(usize),
 }

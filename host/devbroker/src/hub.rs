@@ -5,6 +5,7 @@ mod cell;
 mod proxy;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
@@ -33,6 +34,8 @@ pub(crate) struct Hub {
     pub(crate) users: Users,
     pub(crate) profile: Profile,
     pub(crate) topology: Topology,
+    /// Messages sent that may go to any broker.
+    turns: AtomicUsize,
     pub(crate) stopping: CancellationToken,
     pub(crate) tasks: TaskTracker,
 }
@@ -61,6 +64,7 @@ impl Hub {
             users: Users::new(options.users.clone()),
             profile: options.profile,
             topology: options.topology,
+            turns: AtomicUsize::new(0),
             stopping: CancellationToken::new(),
             tasks: TaskTracker::new(),
         };
@@ -90,6 +94,20 @@ impl Hub {
     pub(crate) fn cells_of(&self, proxy: usize) -> impl Iterator<Item = &Cell> {
         let local = self.topology == Topology::Local;
         self.cells.iter().enumerate().filter(move |(at, _)| !local || *at == proxy).map(|(_, cell)| cell)
+    }
+
+    /// Where a proxy puts a message: in its own broker, or, where it reaches all of them, in one that it routes to.
+    /// `sticky` names what must stay together, such as a lite topic; other messages go round.
+    pub(crate) fn cell_for(&self, proxy: usize, sticky: Option<&str>) -> &Cell {
+        let now = self.clock.now();
+        let routed: Vec<&Cell> =
+            self.cells_of(proxy).filter(|cell| cell.availability(now) != Availability::Unknown).collect();
+        let turn = match sticky {
+            Some(name) => stable_hash(name),
+            None => self.turns.fetch_add(1, Ordering::Relaxed),
+        };
+        // While it routes to none of them, any one says so.
+        routed.get(turn % routed.len().max(1)).copied().unwrap_or(&self.cells[proxy])
     }
 
     /// Ends a client's lite registrations at every broker the proxy reaches.
@@ -151,6 +169,14 @@ impl Hub {
             cell.restart(&self.clock, down, unknown);
         }
     }
+}
+
+/// FNV-1a: the same at every run.
+fn stable_hash(text: &str) -> usize {
+    let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325, step);
+    // The upper half is the better mixed one.
+    usize::try_from(hash >> 33).unwrap_or(0)
 }
 
 /// `broker-a`, `broker-b`, …; past the alphabet numbers.

@@ -10,7 +10,7 @@ use std::time::Duration;
 pub struct Options {
     /// Where the first proxy listens; port 0 takes a free one.
     pub listen: SocketAddr,
-    /// Further proxies, each in front of a further broker (`broker-b`, `broker-c`, …). All of them are in every route.
+    /// Further proxies, each in front of a further broker (`broker-b`, `broker-c`, …). All brokers are in every route.
     pub more_listeners: Vec<SocketAddr>,
     /// Whether every proxy reaches every broker.
     pub topology: Topology,
@@ -39,10 +39,12 @@ pub struct Options {
 /// How proxies and brokers hang together.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Topology {
-    /// Every proxy reaches every broker, as in the real proxy's cluster mode.
+    /// Every proxy reaches every broker, as in the real proxy's cluster mode. A route says that each broker is behind
+    /// all addresses that the client knows.
     #[default]
     Cluster,
-    /// Each proxy reaches its own broker only: a lite subscription must be sent to every endpoint of the route.
+    /// Each proxy reaches its own broker only, as in the real proxy's local mode, and routes say so: a lite
+    /// subscription must be sent to every endpoint of the route.
     Local,
 }
 

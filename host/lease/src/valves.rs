@@ -4,6 +4,11 @@ use std::time::Duration;
 
 use crate::Valves;
 
+/// A rest of the total deferral that is shorter than this is none. A deferral counts from the moment in which it is sent,
+/// a little after it was decided, so the sum never quite reaches its bound: without this the last deferrals would be cut
+/// to nothing, and the message would come in a hot loop until the attempt valve ends it.
+const REST_MIN: Duration = Duration::from_millis(100);
+
 /// A safety valve.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Valve {
@@ -34,7 +39,8 @@ impl Valves {
             return Ruling::Refuse(Valve::Attempts);
         }
         let left = self.max_total_deferral.saturating_sub(deferred);
-        if left.is_zero() && !delay.is_zero() {
+        let spent = left.is_zero() || (left < REST_MIN && !deferred.is_zero());
+        if spent && !delay.is_zero() {
             return Ruling::Refuse(Valve::TotalDeferral);
         }
         let longest = self.longest_deferral(deferred);
@@ -57,6 +63,18 @@ mod tests {
         max_total_deferral: Duration::from_secs(15),
         exhausted: crate::Exhausted::Accept,
     };
+
+    #[test]
+    fn a_deferral_that_lost_a_moment_on_its_way_spends_the_sum_as_well() {
+        let almost = Duration::from_millis(14_999);
+        assert_eq!(VALVES.judge(2, almost, Duration::from_secs(1)), Ruling::Refuse(Valve::TotalDeferral));
+        assert_eq!(VALVES.judge(2, almost, Duration::ZERO), Ruling::Defer(Duration::ZERO));
+        let short = Valves { max_total_deferral: Duration::from_millis(50), ..VALVES };
+        assert_eq!(
+            short.judge(1, Duration::ZERO, Duration::from_secs(1)),
+            Ruling::Cut(Duration::from_millis(50))
+        );
+    }
 
     fn check(attempt: u32, deferred_s: u64, delay_s: u64, expected: Ruling) {
         let ruling = VALVES.judge(attempt, Duration::from_secs(deferred_s), Duration::from_secs(delay_s));

@@ -30,6 +30,9 @@ const ATTEMPTS_MAX: u32 = 3;
 /// Most messages of one request, and most bytes of their bodies: a broker stores them as one record of at most 4 MiB.
 const REQUEST_MESSAGES_MAX: usize = 128;
 const REQUEST_BYTES_MAX: usize = 1 << 20;
+/// A body of more bytes waits for the server's Settings before it is checked, since they name the limit. No server's
+/// limit is below this.
+const BODY_BYTES_UNASKED: usize = 64 << 10;
 /// Requests of one batch at the same time.
 const LANES_IN_FLIGHT_MAX: usize = 64;
 
@@ -133,6 +136,7 @@ impl Producer {
             topic: None,
             group: None,
             topic_kind: None,
+            names: options.names,
         };
         let core = Arc::new(Core::new(&options, subject, clock, telemetry, name)?);
         let mut machine = [0; 6];
@@ -208,7 +212,7 @@ impl Inner {
             attempts: 0,
             source,
         })?;
-        let body_bytes_max = self.body_bytes_max(&queues);
+        let body_bytes_max = self.body_bytes_max(&queues, outgoing.body.len()).await;
         outgoing.check(body_bytes_max).map_err(invalid)?;
         let turn = self.turns.fetch_add(1, Ordering::Relaxed);
         let isolated = |endpoints: &crate::Endpoints| self.topics.is_isolated(endpoints, &self.sessions);
@@ -304,7 +308,7 @@ impl Inner {
                 Ok(()) => Ok(sent(pending, entry)),
                 Err(error) => {
                     if error.reason() == Reason::TopicUnknown {
-                        self.topics.forget_age(&pending.message);
+                        self.topics.distrust(&pending.message);
                     }
                     seat.note(Note::CallFailed(error.clone()));
                     Err(seat.peer.noted(error).await)
@@ -327,10 +331,18 @@ impl Inner {
         Err(problem.unwrap_or_else(|| unusable(format!("no session with {}", queue.endpoints))))
     }
 
-    /// As the servers of a route say, or their default.
-    fn body_bytes_max(&self, queues: &[Arc<Queue>]) -> usize {
+    /// As the servers of a route say, or their default. A small body need not wait for what they say.
+    async fn body_bytes_max(&self, queues: &[Arc<Queue>], body_bytes: usize) -> usize {
         let of = |queue: &Arc<Queue>| self.sessions.get(queue.endpoints.text())?.view().body_bytes_max;
-        queues.iter().filter_map(of).min().unwrap_or(BODY_BYTES_MAX)
+        let announced = || queues.iter().filter_map(of).min();
+        if let Some(first) = queues.first()
+            && body_bytes > BODY_BYTES_UNASKED
+            && announced().is_none()
+        {
+            // A server that is away is told of when the message is sent.
+            let _ = self.ready_seat(first).await;
+        }
+        announced().unwrap_or(BODY_BYTES_MAX)
     }
 
     fn tell(&self, results: &[Result]) {

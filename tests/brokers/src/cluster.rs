@@ -113,6 +113,13 @@ impl Cluster {
         self.address(Node::Proxy(0))
     }
 
+    /// The same of every proxy, with `;` between them, as one access point.
+    #[must_use]
+    pub fn endpoints(&self) -> String {
+        let proxies = (0..self.options.proxies).map(|index| self.address(Node::Proxy(index)));
+        proxies.collect::<Vec<_>>().join(";")
+    }
+
     /// `host:port` of any process.
     #[must_use]
     pub fn address(&self, node: Node) -> String {

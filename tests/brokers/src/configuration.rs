@@ -87,6 +87,9 @@ pub enum Sizes {
     /// 680 and 320 MB under load), the serial collector and only the quick compiler: least work on two cores.
     #[default]
     Small,
+    /// Heaps of 64 MiB and, for brokers, 128 MiB, otherwise as [`Small`](Self::Small): for clusters of many processes
+    /// that carry a few hundred messages. In 64 MiB a broker cannot read its own timer wheel of 37 MiB again.
+    Tiny,
     /// Heaps of 256 MiB, 1 GiB and 512 MiB and the JVM's own defaults otherwise, for measuring.
     Lab,
 }
@@ -133,10 +136,16 @@ impl Plan<'_> {
     /// Everything after `java`.
     pub(crate) fn java_arguments(&self, node: Node, directory: &Path, class_path: &str) -> Vec<String> {
         let (main, heap, direct): (&[&str], _, _) = match (node, self.sizes) {
-            (Node::NameServer, Sizes::Small) => (&["namesrv.NamesrvStartup", "-c", "namesrv.conf"], 64, 256),
+            (Node::NameServer, Sizes::Small | Sizes::Tiny) => {
+                (&["namesrv.NamesrvStartup", "-c", "namesrv.conf"], 64, 256)
+            }
             (Node::NameServer, Sizes::Lab) => (&["namesrv.NamesrvStartup", "-c", "namesrv.conf"], 256, 256),
+            (Node::Broker(_), Sizes::Tiny) => (&["broker.BrokerStartup", "-c", "broker.conf"], 128, 256),
             (Node::Broker(_), Sizes::Small) => (&["broker.BrokerStartup", "-c", "broker.conf"], 256, 512),
             (Node::Broker(_), Sizes::Lab) => (&["broker.BrokerStartup", "-c", "broker.conf"], 1024, 1024),
+            (Node::Proxy(_), Sizes::Tiny) => {
+                (&["proxy.ProxyStartup", "-pm", "cluster", "-pc", "conf/rmq-proxy.json"], 64, 256)
+            }
             (Node::Proxy(_), Sizes::Small) => {
                 (&["proxy.ProxyStartup", "-pm", "cluster", "-pc", "conf/rmq-proxy.json"], 96, 256)
             }
@@ -151,7 +160,7 @@ impl Plan<'_> {
             format!("-Duser.home={}", directory.display()),
             format!("-Drocketmq.home.dir={}", directory.display()),
         ];
-        if self.sizes == Sizes::Small {
+        if self.sizes != Sizes::Lab {
             arguments.extend(["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"].map(String::from));
         }
         arguments.extend(["-cp".into(), class_path.into(), format!("org.apache.rocketmq.{}", main[0])]);
@@ -207,6 +216,9 @@ impl Plan<'_> {
             "namesrvAddr": self.name_server(),
             "grpcServerPort": port,
             "remotingListenPort": port + 1,
+            // A route names each proxy by the host that the client used and, by default, the port of the proxy that
+            // was asked. Ours are on one host, so that only the client knows the ports of all.
+            "useEndpointPortFromRequest": true,
         });
         if self.credentials.is_some() {
             const AUTH: &str = "org.apache.rocketmq.auth";

@@ -21,7 +21,7 @@ pub(crate) const GRANTED_GROUP: &str = "granted-group";
 /// Methods panic when the broker cannot do what was asked: a scenario that cannot go on has failed.
 #[async_trait]
 pub trait Broker: Send + Sync + 'static {
-    /// Where clients connect: `host:port`.
+    /// Where clients connect: `host:port` of every proxy, with `;` between them.
     fn endpoint(&self) -> String;
 
     /// `host:port` of something that listens and is not a proxy: the name server.
@@ -47,6 +47,21 @@ pub trait Broker: Send + Sync + 'static {
 
     /// Ends the broker behind the proxy at once, as a crash would, and starts it again with what it had stored.
     async fn restart_broker(&self);
+
+    /// Ends a member at once, as a crash would.
+    async fn take_away(&self, member: Member);
+
+    /// Starts a member again that was taken away, on the same port, a broker with what it had stored.
+    async fn bring_back(&self, member: Member);
+}
+
+/// A part of a cluster, counted from 0.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Member {
+    /// A broker.
+    Broker(u8),
+    /// A proxy.
+    Proxy(u8),
 }
 
 /// How a consumer group is served.
@@ -81,6 +96,8 @@ pub enum Stand {
     Restartable,
     /// Shared, with credentials and a certificate of our own.
     Guarded,
+    /// Two brokers behind two proxies, started for the scenario and stopped at its end.
+    Pair,
 }
 
 /// Name and password of a user.

@@ -1,7 +1,10 @@
 //! What a scenario plays on: a broker, and clients with a test's patience.
 
 mod consumer;
+mod graveyard;
+mod hands;
 mod producer;
+mod program;
 
 use std::time::Duration;
 
@@ -12,7 +15,10 @@ use tidegate_telemetry::Telemetry;
 use tokio::time::{Instant, sleep};
 
 pub(crate) use consumer::Consumer;
+pub(crate) use graveyard::{Graveyard, ORIGIN};
+pub(crate) use hands::{Hands, bodies_of, body};
 pub(crate) use producer::Producer;
+pub(crate) use program::{Program, Setup};
 
 use crate::broker::{GroupKind, Security};
 use crate::stands::Taken;
@@ -56,8 +62,18 @@ impl Stage {
 
     /// A main topic with a wildcard group, new.
     pub(crate) async fn lite(&self) -> Lite {
-        let topic = self.own("topic");
-        self.subscription(TopicKind::Lite, GroupKind::wildcard(&topic), ATTEMPTS_MAX).await
+        self.lite_named("").await
+    }
+
+    /// Another one, for scenarios that need several.
+    pub(crate) async fn lite_named(&self, name: &str) -> Lite {
+        let lite = Lite {
+            topic: self.own(&format!("{name}topic")),
+            group: self.own(&format!("{name}group")),
+            kind: TopicKind::Lite,
+        };
+        self.create(&lite, GroupKind::wildcard(&lite.topic), ATTEMPTS_MAX).await;
+        lite
     }
 
     /// A topic of another kind with its group, new.
@@ -73,9 +89,13 @@ impl Stage {
         attempts_max: u32,
     ) -> Subscription {
         let subscription = Subscription { topic: self.own("topic"), group: self.own("group"), kind };
-        self.broker.create_topic(&subscription.topic, kind).await;
-        self.broker.create_group(&subscription.group, group, attempts_max).await;
+        self.create(&subscription, group, attempts_max).await;
         subscription
+    }
+
+    async fn create(&self, subscription: &Subscription, group: GroupKind, attempts_max: u32) {
+        self.broker.create_topic(&subscription.topic, subscription.kind).await;
+        self.broker.create_group(&subscription.group, group, attempts_max).await;
     }
 
     /// A name that no other scenario uses.
@@ -138,6 +158,14 @@ impl Stage {
         self.consumer(&dead).await
     }
 
+    /// A dead-letter sink that publishes to a topic of its own, and who reads that topic.
+    pub(crate) async fn graveyard(&self) -> (Graveyard, Subscription) {
+        let graves =
+            Subscription { topic: self.own("graves"), group: self.own("visitors"), kind: TopicKind::Normal };
+        self.create(&graves, GroupKind::Normal, ATTEMPTS_MAX).await;
+        (Graveyard { client: self.client(), topic: graves.topic.clone() }, graves)
+    }
+
     /// Sends bodies `0`, `1`, … to one lite topic and waits until the broker has them in its queues, so that one
     /// receive gets them all.
     pub(crate) async fn send_numbered(
@@ -187,7 +215,8 @@ impl Stage {
         .await;
     }
 
-    async fn until<F: Future<Output = bool>>(&self, what: &str, mut holds: impl FnMut() -> F) {
+    /// Waits until something holds, at most [`PATIENCE`].
+    pub(crate) async fn until<F: Future<Output = bool>>(&self, what: &str, mut holds: impl FnMut() -> F) {
         let deadline = Instant::now() + PATIENCE;
         while !holds().await {
             assert!(Instant::now() < deadline, "waited {PATIENCE:?} in vain until {what}");

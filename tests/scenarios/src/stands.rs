@@ -11,7 +11,7 @@ use crate::broker::{Broker, Stand};
 /// Hands out the broker that a scenario needs.
 #[async_trait]
 pub trait Stands: Send + Sync + 'static {
-    /// The broker of this kind; a [`Stand::Restartable`] one belongs to the caller until dropped.
+    /// The broker of this kind; a [`Stand::Restartable`] or [`Stand::Pair`] belongs to the caller until dropped.
     async fn take(&self, stand: Stand) -> Taken;
 }
 
@@ -29,13 +29,15 @@ impl Deref for Taken {
     }
 }
 
-/// One broker of each kind, started by `start` at first use. Dropping it stops them.
+/// One broker of each kind, started by `start` at first use. Dropping it stops them. A [`Stand::Pair`] is as large as
+/// all others together: it is started for whoever takes it, one at a time, and stopped when that one drops it.
 pub struct OneOfEach<B, S> {
     start: S,
     shared: OnceCell<Arc<B>>,
     restartable: OnceCell<Arc<B>>,
     guarded: OnceCell<Arc<B>>,
     alone: Arc<Mutex<()>>,
+    pair: Arc<Mutex<()>>,
     /// Two clusters that start at the same time on two cores take longer than one after the other.
     starting: Mutex<()>,
 }
@@ -49,6 +51,7 @@ impl<B, S> OneOfEach<B, S> {
             restartable: OnceCell::new(),
             guarded: OnceCell::new(),
             alone: Arc::default(),
+            pair: Arc::default(),
             starting: Mutex::default(),
         }
     }
@@ -64,16 +67,18 @@ where
     async fn take(&self, stand: Stand) -> Taken {
         let alone = match stand {
             Stand::Restartable => Some(Arc::clone(&self.alone).lock_owned().await),
+            Stand::Pair => Some(Arc::clone(&self.pair).lock_owned().await),
             Stand::Shared | Stand::Guarded => None,
+        };
+        let start = || async {
+            let _one_at_a_time = self.starting.lock().await;
+            Arc::new((self.start)(stand).await)
         };
         let cell = match stand {
             Stand::Shared => &self.shared,
             Stand::Restartable => &self.restartable,
             Stand::Guarded => &self.guarded,
-        };
-        let start = || async {
-            let _one_at_a_time = self.starting.lock().await;
-            Arc::new((self.start)(stand).await)
+            Stand::Pair => &OnceCell::new(),
         };
         let broker: Arc<dyn Broker> = Arc::<B>::clone(cell.get_or_init(start).await);
         Taken { broker, _alone: alone }

@@ -15,7 +15,7 @@ use crate::stage::Stage;
 use crate::stands::Stands;
 
 /// Scenarios at the same time when the command line does not say: they wait far more than they work.
-const SIDE_BY_SIDE: usize = 16;
+const SIDE_BY_SIDE: usize = 24;
 /// Longest that one may take, the start of its broker included.
 const LIMIT: Duration = Duration::from_secs(240);
 

@@ -112,9 +112,9 @@ impl Cell {
         let now = clock.now();
         let mut state = self.state.lock();
         state.store.forget_deliveries(now);
-        let down_until = now.since_start + down;
+        let down_until = now.since_start.saturating_add(down);
         let restarts = state.outage.restarts + 1;
-        state.outage = Outage { down_until, unknown_until: down_until + unknown, restarts };
+        state.outage = Outage { down_until, unknown_until: down_until.saturating_add(unknown), restarts };
         while state.store.poll_wake().is_some() {}
         for waiters in state.waiters.values() {
             waiters.notify.notify_waiters();

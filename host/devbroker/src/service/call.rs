@@ -93,11 +93,6 @@ impl<'a> Call<'a> {
         self.hub.journal.keep(at, &self.client, self.proxy, call);
     }
 
-    /// The proxy's own broker.
-    pub(super) fn own_cell(&self) -> &'a Cell {
-        &self.hub.cells[self.proxy]
-    }
-
     /// Whether a broker can be asked; the error is what the proxy says when it cannot connect.
     pub(super) fn reach(&self, cell: &Cell) -> Result<Availability, wire::Status> {
         match cell.availability(self.hub.clock.now()) {

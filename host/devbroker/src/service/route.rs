@@ -5,9 +5,10 @@ use tidegate_proto::rocketmq::Code;
 
 use super::answer::{Answer, ok, status};
 use super::call::{Call, name};
+use crate::faults::Effect;
 use crate::hub::Availability;
 use crate::journal;
-use crate::options::{Topic, TopicKind};
+use crate::options::{Topic, TopicKind, Topology};
 use crate::store::DEAD_LETTER_PREFIX;
 
 impl Call<'_> {
@@ -67,9 +68,20 @@ impl Call<'_> {
         asked: Option<&wire::Endpoints>,
     ) -> Result<Vec<wire::MessageQueue>, wire::Status> {
         let topic = self.topic(topic_name)?;
+        let accepts = match self.fault {
+            Some(Effect::UnknownKinds) => wire::MessageType::Unspecified,
+            _ => message_type(topic.kind),
+        };
+        let now = self.hub.clock.now();
         let mut queues = Vec::new();
-        for (cell, proxy) in self.hub.cells.iter().zip(&self.hub.proxies) {
-            let endpoints = endpoints(asked, proxy.address());
+        for (at, cell) in self.hub.cells.iter().enumerate() {
+            if cell.availability(now) == Availability::Unknown {
+                continue;
+            }
+            let endpoints = match self.hub.topology {
+                Topology::Cluster => self.own_endpoints(asked),
+                Topology::Local => endpoints(asked, self.hub.proxies[at].address()),
+            };
             for id in 0..topic.queues.max(1) {
                 queues.push(wire::MessageQueue {
                     topic: Some(wire::Resource {
@@ -83,11 +95,27 @@ impl Call<'_> {
                         id: 0,
                         endpoints: Some(endpoints.clone()),
                     }),
-                    accept_message_types: vec![message_type(topic.kind).into()],
+                    accept_message_types: vec![accepts.into()],
                 });
             }
         }
         Ok(queues)
+    }
+
+    /// Where the proxy says every broker is: behind the addresses that the client used. It cannot know the ports of the
+    /// others, so a port that is none of a proxy's is its own, as in the real proxy's cluster mode.
+    fn own_endpoints(&self, asked: Option<&wire::Endpoints>) -> wire::Endpoints {
+        let own = self.hub.proxies[self.proxy].address();
+        let mut endpoints = endpoints(asked, own);
+        let Some(asked) = asked.filter(|asked| asked.addresses.len() > 1) else { return endpoints };
+        let is_ours = |port| self.hub.proxies.iter().any(|proxy| i32::from(proxy.address().port()) == port);
+        endpoints.addresses.clone_from(&asked.addresses);
+        for address in &mut endpoints.addresses {
+            if !is_ours(address.port) {
+                address.port = i32::from(own.port());
+            }
+        }
+        endpoints
     }
 }
 
@@ -110,7 +138,7 @@ pub(super) fn message_type(kind: TopicKind) -> wire::MessageType {
     }
 }
 
-/// The host of the request with the proxy's port, as the real proxy answers in cluster mode.
+/// The host of the request with a proxy's port.
 fn endpoints(asked: Option<&wire::Endpoints>, address: std::net::SocketAddr) -> wire::Endpoints {
     let host = asked.and_then(|endpoints| endpoints.addresses.first()).map(|address| address.host.clone());
     let own_scheme =

@@ -18,7 +18,8 @@ use crate::store::{Delay, NewMessage, Placed, SendError};
 const DELAY_MAX: Duration = Duration::from_secs(24 * 3_600);
 
 impl Call<'_> {
-    /// SendMessage: all messages of one request go to one topic of the proxy's own broker.
+    /// SendMessage: all messages of one request go to one topic of one broker. A single message's lite topic or message
+    /// group decides which, as in the real proxy; which queue the client had in mind does not count there either.
     pub(super) fn send(&self, request: wire::SendMessageRequest) -> wire::SendMessageResponse {
         let topic = request.messages.first().map(|message| name(message.topic.as_ref()).to_owned());
         self.keep(|| journal::Call::SendMessage {
@@ -57,7 +58,7 @@ impl Call<'_> {
         messages: Vec<wire::Message>,
     ) -> Result<Vec<wire::SendResultEntry>, wire::Status> {
         self.authorize(Some(topic), None)?;
-        let cell = self.own_cell();
+        let cell = self.hub.cell_for(self.proxy, sticky(&messages));
         let availability = self.reach(cell)?;
         let known = self.hub.catalog.topic(topic).filter(|_| availability == Availability::Up);
         for message in &messages {
@@ -104,6 +105,14 @@ fn refusal(error: &SendError) -> wire::Status {
         SendError::UnknownTopic(_) => Code::TopicNotFound,
     };
     status(code, error.to_string())
+}
+
+/// What a request's message must stay together with.
+fn sticky(messages: &[wire::Message]) -> Option<&str> {
+    let [message] = messages else { return None };
+    let system = message.system_properties.as_ref()?;
+    let group = system.message_group.as_deref().filter(|name| !name.is_empty());
+    group.or_else(|| system.lite_topic.as_deref().filter(|name| !name.is_empty()))
 }
 
 fn id_of(message: &wire::Message) -> String {

@@ -202,9 +202,15 @@ impl Client {
     }
 
     pub async fn route(&mut self) -> wire::QueryRouteResponse {
+        self.route_asked_at(&[1]).await
+    }
+
+    /// The route as told to a client that knows the proxies by these ports.
+    pub async fn route_asked_at(&mut self, ports: &[i32]) -> wire::QueryRouteResponse {
+        let address = |port: &i32| wire::Address { host: "some-host".to_owned(), port: *port };
         let endpoints = wire::Endpoints {
             scheme: wire::AddressScheme::DomainName.into(),
-            addresses: vec![wire::Address { host: "some-host".to_owned(), port: 1 }],
+            addresses: ports.iter().map(address).collect(),
         };
         let message =
             wire::QueryRouteRequest { topic: Some(resource(&self.topic)), endpoints: Some(endpoints) };

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tidegate_devbroker::{Broker, Control, Topology};
-use tidegate_proto::rocketmq::LiteSubscriptionAction as Action;
+use tidegate_proto::rocketmq::{LiteSubscriptionAction as Action, QueryRouteResponse};
 
 use crate::client::*;
 
@@ -98,38 +98,112 @@ async fn a_new_stream_of_the_same_client_outlives_the_old_one() {
 }
 
 #[tokio::test]
-async fn several_brokers_each_with_its_own_messages() {
-    for topology in [Topology::Cluster, Topology::Local] {
-        let mut options = options();
-        options.more_listeners = vec![options.listen];
-        options.topology = topology;
-        let broker = Broker::start(options).await.unwrap();
-        let mut first = Client::lite(&broker, "c").await;
-        let route = first.route().await;
-        assert_eq!(route.message_queues.len(), 16);
-        let ports: Vec<i32> = broker.addresses().iter().map(|address| i32::from(address.port())).collect();
-        let told = |at: usize| {
-            let broker = route.message_queues[at].broker.clone().unwrap();
-            (broker.name, broker.endpoints.unwrap().addresses[0].port)
-        };
-        assert_eq!(told(0), ("broker-a".to_owned(), ports[0]));
-        assert_eq!(told(15), ("broker-b".to_owned(), ports[1]));
-        let mut second = Client::at(broker.addresses()[1], "c", "LT", "GL", LITE).await;
-        second.send_lite("on-b", "L").await;
-        second.settle().await.unwrap();
-        second.broker = "broker-b".to_owned();
-        if topology == Topology::Local {
-            // The registration at the first proxy did not reach this broker.
-            let nothing = tokio::time::timeout(Duration::from_millis(100), second.receive(1, 10)).await;
-            assert!(nothing.is_err());
-            second.sync(Action::CompleteAdd, &[]).await;
-        }
-        let message = second.gather(1, 10).await.remove(0);
-        assert_eq!(body(&message), "on-b");
-        let through_a = first.ack(&message).await.0;
-        assert_eq!(through_a, if topology == Topology::Local { 40_013 } else { 20_000 });
-        broker.stop().await;
+async fn in_local_mode_each_proxy_has_its_own_broker() {
+    let broker = several(Topology::Local).await;
+    let mut first = Client::lite(&broker, "c").await;
+    let ports = ports(&broker);
+    assert_eq!(
+        told(&first.route().await),
+        [("broker-a".to_owned(), vec![ports[0]]), ("broker-b".to_owned(), vec![ports[1]])]
+    );
+    let mut second = Client::at(broker.addresses()[1], "c", "LT", "GL", LITE).await;
+    second.send_lite("on-b", "L").await;
+    second.settle().await.unwrap();
+    second.broker = "broker-b".to_owned();
+    // The registration at the first proxy did not reach this broker.
+    let nothing = tokio::time::timeout(Duration::from_millis(100), second.receive(1, 10)).await;
+    assert!(nothing.is_err());
+    second.sync(Action::CompleteAdd, &[]).await;
+    let message = second.gather(1, 10).await.remove(0);
+    assert_eq!(body(&message), "on-b");
+    assert_eq!(first.ack(&message).await.0, 40_013);
+    broker.stop().await;
+}
+
+#[tokio::test]
+async fn in_cluster_mode_every_proxy_reaches_every_broker() {
+    let broker = several(Topology::Cluster).await;
+    let control = broker.control();
+    let mut first = Client::lite(&broker, "c").await;
+    let ports = ports(&broker);
+    // A client that knows one proxy is told of that one only, for both brokers.
+    let one = |name: &str| (name.to_owned(), vec![ports[0]]);
+    assert_eq!(told(&first.route().await), [one("broker-a"), one("broker-b")]);
+    let all = |name: &str| (name.to_owned(), ports.clone());
+    assert_eq!(told(&first.route_asked_at(&ports).await), [all("broker-a"), all("broker-b")]);
+    for number in 0..20 {
+        first.send_lite(&format!("{number}-0"), &format!("L{number}")).await;
+        first.send_lite(&format!("{number}-1"), &format!("L{number}")).await;
     }
+    let mut brokers = Vec::new();
+    for name in ["broker-a", "broker-b"] {
+        first.broker = name.to_owned();
+        let mut bodies = Vec::new();
+        loop {
+            let more = first.receive(32, 30).await.messages;
+            if more.is_empty() {
+                break;
+            }
+            bodies.extend(more.iter().map(body));
+        }
+        bodies.sort();
+        brokers.push(bodies);
+    }
+    assert_eq!(brokers[0].len() + brokers[1].len(), 40, "the registration reached both brokers");
+    assert!(brokers.iter().all(|bodies| !bodies.is_empty() && bodies.len() % 2 == 0), "{brokers:?}");
+    for bodies in &brokers {
+        for pair in bodies.chunks(2) {
+            assert_eq!(pair[0].replace("-0", "-1"), pair[1], "a lite topic is at one broker");
+        }
+    }
+    control.stop_broker_at(1);
+    assert_eq!(first.receive(1, 10).await.code, 50_001, "broker-b is away");
+    control.start_broker_at(1, Duration::from_secs(5));
+    assert_eq!(
+        told(&first.route_asked_at(&ports).await),
+        [all("broker-a")],
+        "and not in the route for a while"
+    );
+    control.advance(Duration::from_secs(5));
+    assert_eq!(told(&first.route_asked_at(&ports).await), [all("broker-a"), all("broker-b")]);
+    broker.stop().await;
+}
+
+#[tokio::test]
+async fn a_stopped_proxy_listens_no_more_until_it_is_started() {
+    let broker = several(Topology::Cluster).await;
+    let control = broker.control();
+    control.stop_proxy_at(1).await;
+    control.stop_proxy_at(1).await;
+    let address = broker.addresses()[1];
+    tokio::net::TcpStream::connect(address).await.unwrap_err();
+    control.start_proxy_at(1).await;
+    control.start_proxy_at(1).await;
+    tokio::net::TcpStream::connect(address).await.unwrap();
+    broker.stop().await;
+}
+
+async fn several(topology: Topology) -> Broker {
+    let mut options = options();
+    options.more_listeners = vec![options.listen];
+    options.topology = topology;
+    Broker::start(options).await.unwrap()
+}
+
+fn ports(broker: &Broker) -> Vec<i32> {
+    broker.addresses().iter().map(|address| i32::from(address.port())).collect()
+}
+
+/// The brokers of a route, each with the ports of its addresses.
+fn told(route: &QueryRouteResponse) -> Vec<(String, Vec<i32>)> {
+    let brokers = route.message_queues.iter().map(|queue| {
+        let broker = queue.broker.clone().unwrap();
+        let ports = broker.endpoints.unwrap().addresses.iter().map(|address| address.port).collect();
+        (broker.name, ports)
+    });
+    let mut brokers: Vec<_> = brokers.collect();
+    brokers.dedup();
+    brokers
 }
 
 #[tokio::test]

@@ -42,6 +42,8 @@ struct TopicRoute {
 struct Known {
     queues: Arc<[Arc<Queue>]>,
     since: Instant,
+    /// Found wrong: asked for again at the next use, whatever its age.
+    stale: bool,
 }
 
 impl Topics {
@@ -55,7 +57,9 @@ impl Topics {
         let known = route.known.lock().clone();
         let now = core.clock.now();
         match known {
-            Some(known) if now.saturating_since(known.since) < REFRESH_INTERVAL => Ok(known.queues),
+            Some(known) if !known.stale && now.saturating_since(known.since) < REFRESH_INTERVAL => {
+                Ok(known.queues)
+            }
             // Whoever comes first asks; the others go on with what is known.
             Some(known) => match route.asking.try_lock() {
                 Ok(_asking) => Ok(self.ask(core, topic, &route).await.unwrap_or(known.queues)),
@@ -89,12 +93,12 @@ impl Topics {
     }
 
     /// The server does not know the topic where the route says it is: the route is asked for again next time.
-    pub(super) fn forget_age(&self, message: &proto::Message) {
+    pub(super) fn distrust(&self, message: &proto::Message) {
         let name = message.topic.as_ref().map(|topic| topic.name.as_str()).unwrap_or_default();
         if let Some(route) = self.routes.lock().get(name)
             && let Some(known) = route.known.lock().as_mut()
         {
-            known.since = Instant::ZERO;
+            known.stale = true;
         }
     }
 
@@ -148,7 +152,8 @@ impl Topics {
         let mut queues = queues_of(answered, writable, routing);
         queues.sort_by(|a, b| (&a.broker, a.message_queue.id).cmp(&(&b.broker, b.message_queue.id)));
         let queues: Arc<[Arc<Queue>]> = queues.into_iter().map(Arc::new).collect();
-        *route.known.lock() = Some(Known { queues: Arc::clone(&queues), since: core.clock.now() });
+        *route.known.lock() =
+            Some(Known { queues: Arc::clone(&queues), since: core.clock.now(), stale: false });
         Ok(queues)
     }
 }

@@ -26,10 +26,12 @@ pub(crate) struct Queue {
 }
 
 impl Queue {
-    /// Whether it takes messages of a kind. A server that lists no kinds takes all.
+    /// Whether it takes messages of a kind. A server that lists no kinds takes all; one that names the kind of none does
+    /// not know the topic yet, which passes: after a broker's restart a proxy says so for seconds (measured).
     pub(crate) fn accepts(&self, kind: proto::MessageType) -> bool {
         let accepted = &self.message_queue.accept_message_types;
-        accepted.is_empty() || accepted.contains(&i32::from(kind))
+        let has = |kind: proto::MessageType| accepted.contains(&i32::from(kind));
+        accepted.is_empty() || has(kind) || has(proto::MessageType::Unspecified)
     }
 }
 

@@ -152,6 +152,38 @@ async fn the_subscription_goes_to_every_endpoint_of_the_route_with_an_empty_set(
     consumer.source.close().await;
 }
 
+/// And again every thirty seconds, to each of them: a broker forgets who is silent.
+#[tokio::test(start_paused = true)]
+async fn the_subscription_is_renewed_at_every_endpoint() {
+    let mut options = options();
+    options.more_listeners = vec![([127, 0, 0, 1], 0).into()];
+    options.topology = Topology::Local;
+    let stage = Stage::with(options).await;
+    let consumer = stage.consumer(stage.lite()).await;
+    let count = |proxy: usize| syncs(&stage.control.requests()).iter().filter(|seen| **seen == proxy).count();
+    eventually(|| (count(0) >= 1 && count(1) >= 1).then_some(())).await;
+    let (first, second) = (count(0), count(1));
+    tokio::time::advance(Duration::from_secs(31)).await;
+    eventually(|| (count(0) > first && count(1) > second).then_some(())).await;
+    consumer.source.close().await;
+}
+
+/// A client that is subscribed and does not receive takes the news of lite topics from those that do (rocketmq 11191,
+/// measured): so whoever only settles is not subscribed.
+#[tokio::test]
+async fn settling_what_came_from_elsewhere_subscribes_nobody() {
+    let (here, elsewhere) = (Stage::start().await, Stage::start().await);
+    let (consumer, other) = (here.consumer(here.lite()).await, elsewhere.consumer(elsewhere.lite()).await);
+    elsewhere.send_lite("tenant-1", 1).await;
+    let deliveries = other.receive(1).await;
+    let before = elsewhere.control.lite_clients("T", "G");
+    consumer.settle(&deliveries, Verb::Accept).await.remove(0).expect("acknowledged");
+    assert_eq!(elsewhere.control.audit().unacked().count(), 0);
+    assert_eq!(elsewhere.control.lite_clients("T", "G"), before);
+    other.source.close().await;
+    consumer.source.close().await;
+}
+
 /// A broker loses the news of a lite topic now and then (rocketmq 11191; seen on 5.5.0: five messages stood for a minute
 /// beside a polling client, and came at once to a new one).
 #[tokio::test(start_paused = true)]

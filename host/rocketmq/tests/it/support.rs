@@ -132,6 +132,11 @@ impl Consumer {
         self.settler.settle(vec![settlement(delivery, verb)]).await.remove(0)
     }
 
+    /// Waits until there is nothing to say.
+    pub(crate) async fn status_is_clear(&self) {
+        eventually(|| self.source.status().is_none().then_some(())).await;
+    }
+
     /// Waits until `status` says what `matches` looks for.
     pub(crate) async fn status(&self, matches: impl Fn(&str) -> bool) -> String {
         eventually(|| self.source.status().filter(|status| matches(status))).await

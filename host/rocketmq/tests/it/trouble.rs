@@ -93,6 +93,22 @@ async fn a_server_that_never_knows_us_is_called_too_old() {
     consumer.source.close().await;
 }
 
+/// Reported as rocketmq 10895: a group that the server does not take for this topic, from the start.
+#[tokio::test]
+async fn a_group_that_the_server_never_finds_is_named_with_its_remedy() {
+    let stage = Stage::start().await;
+    let fault = Fault::new(Method::SyncLiteSubscription, code(40_003, "group not found: G"), u32::MAX);
+    stage.control.inject(fault);
+    let consumer = stage.consumer(stage.lite()).await;
+    let status = consumer.status(|status| status.contains("group not found")).await;
+    assert!(status.contains("`G`") && status.contains("+lite.bind.topic=T"), "{status}");
+    stage.control.clear_faults();
+    consumer.status_is_clear().await;
+    stage.send_lite("tenant-1", 1).await;
+    consumer.receive(1).await;
+    consumer.source.close().await;
+}
+
 /// Reported as rocketmq 9515: a change that is told to slow down comes back with an empty handle.
 #[tokio::test]
 async fn a_failed_change_keeps_the_old_handle() {

@@ -11,14 +11,14 @@ use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
-use super::{Broker, GRANTED_GROUP, GRANTED_TOPIC, GroupKind, Login, Security, Stand, TopicKind};
+use super::{Broker, GRANTED_GROUP, GRANTED_TOPIC, GroupKind, Login, Member, Security, Stand, TopicKind};
 
 /// How long a restarted server is away, and how long the proxies then deny a restarted broker's topics: far less
 /// than the real ones, which take seconds to start and 20 s to forget.
 const AWAY: Duration = Duration::from_secs(1);
 const DENIED: Duration = Duration::from_secs(3);
 
-/// One development broker.
+/// A development broker, or a cluster of two.
 #[derive(Debug)]
 pub struct DevBroker {
     server: Server,
@@ -41,6 +41,9 @@ impl DevBroker {
         let security = (stand == Stand::Guarded).then(Security::generate);
         let any_port = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let mut options = Options { timing: Timing::measured(), ..Options::new(any_port) };
+        if stand == Stand::Pair {
+            options.more_listeners = vec![any_port];
+        }
         if let Some(security) = &security {
             options.users = vec![admin(&security.admin), limited(&security.limited)];
             options.tls = Some(Tls {
@@ -78,7 +81,8 @@ impl Drop for NameServer {
 #[async_trait]
 impl Broker for DevBroker {
     fn endpoint(&self) -> String {
-        self.server.address().to_string()
+        let addresses = self.server.addresses().iter().map(ToString::to_string);
+        addresses.collect::<Vec<_>>().join(";")
     }
 
     fn name_server(&self) -> String {
@@ -131,6 +135,20 @@ impl Broker for DevBroker {
 
     async fn restart_broker(&self) {
         self.control.restart_broker(AWAY, DENIED);
+    }
+
+    async fn take_away(&self, member: Member) {
+        match member {
+            Member::Broker(index) => self.control.stop_broker_at(index.into()),
+            Member::Proxy(index) => self.control.stop_proxy_at(index.into()).await,
+        }
+    }
+
+    async fn bring_back(&self, member: Member) {
+        match member {
+            Member::Broker(index) => self.control.start_broker_at(index.into(), DENIED),
+            Member::Proxy(index) => self.control.start_proxy_at(index.into()).await,
+        }
     }
 }
 

@@ -1,11 +1,13 @@
 //! A real RocketMQ cluster.
 
 use async_trait::async_trait;
-use tidegate_test_brokers::{self as brokers, Cluster, ClusterOptions, Credentials, Node, Tls, TopicType};
+use tidegate_test_brokers::{
+    self as brokers, Cluster, ClusterOptions, Credentials, Node, Sizes, Tls, TopicType,
+};
 
-use super::{Broker, GRANTED_GROUP, GRANTED_TOPIC, GroupKind, Login, Security, Stand, TopicKind};
+use super::{Broker, GRANTED_GROUP, GRANTED_TOPIC, GroupKind, Login, Member, Security, Stand, TopicKind};
 
-/// One name server, one broker, one proxy.
+/// One name server, one broker, one proxy; or two of the latter.
 #[derive(Debug)]
 pub struct RealBroker {
     cluster: Cluster,
@@ -16,7 +18,14 @@ impl RealBroker {
     /// Starts a cluster for this kind of scenario.
     pub async fn start(stand: Stand) -> Self {
         let security = (stand == Stand::Guarded).then(Security::generate);
+        let (members, sizes) = match stand {
+            Stand::Pair => (2, Sizes::Tiny),
+            Stand::Shared | Stand::Restartable | Stand::Guarded => (1, Sizes::Small),
+        };
         let options = ClusterOptions {
+            brokers: members,
+            proxies: members,
+            sizes,
             credentials: security.as_ref().map(|security| Credentials {
                 access_key: security.admin.access_key.clone(),
                 secret_key: security.admin.secret_key.clone(),
@@ -49,7 +58,7 @@ impl RealBroker {
 #[async_trait]
 impl Broker for RealBroker {
     fn endpoint(&self) -> String {
-        self.cluster.endpoint()
+        self.cluster.endpoints()
     }
 
     fn name_server(&self) -> String {
@@ -92,12 +101,27 @@ impl Broker for RealBroker {
     }
 
     async fn restart_proxy(&self) {
-        self.cluster.kill(Node::Proxy(0));
-        self.cluster.revive(Node::Proxy(0)).await.expect("the proxy starts again");
+        self.take_away(Member::Proxy(0)).await;
+        self.bring_back(Member::Proxy(0)).await;
     }
 
     async fn restart_broker(&self) {
-        self.cluster.kill(Node::Broker(0));
-        self.cluster.revive(Node::Broker(0)).await.expect("the broker starts again");
+        self.take_away(Member::Broker(0)).await;
+        self.bring_back(Member::Broker(0)).await;
+    }
+
+    async fn take_away(&self, member: Member) {
+        self.cluster.kill(node(member));
+    }
+
+    async fn bring_back(&self, member: Member) {
+        self.cluster.revive(node(member)).await.unwrap_or_else(|error| panic!("{member:?} again: {error}"));
+    }
+}
+
+const fn node(member: Member) -> Node {
+    match member {
+        Member::Broker(index) => Node::Broker(index),
+        Member::Proxy(index) => Node::Proxy(index),
     }
 }
