@@ -14,5 +14,5 @@ pub use routes::OPENAPI;
 pub use server::{Bound, Options, Server, StartError};
 pub use view::{
     Breaker, CallFailure, FlowState, FlowTotals, FlowView, Generation, Inspect, PolicyState, PolicyView,
-    Readiness, Refusal, Unready, VersionView,
+    Readiness, Refusal, UndecidedEndings, Unready, VersionView,
 };

@@ -35,7 +35,8 @@ pub struct Options {
     pub allow_remote: bool,
     /// Connections at once; further ones wait to be accepted.
     pub connections_max: usize,
-    /// The longest that a client may take to send a request's head, and that an idle connection is kept.
+    /// The longest that a client may take to send a request's head, and that an idle connection is kept: a client
+    /// that opens connections and sends nothing holds up others for no longer than this.
     pub head_timeout: Duration,
     /// The longest that the host may take for an answer, and after `connection_age_max` that a client may take to
     /// receive it.
@@ -89,7 +90,8 @@ impl Options {
             listen,
             allow_remote: false,
             connections_max: 64,
-            head_timeout: Duration::from_secs(10),
+            // People and scrapers send a head in one go; those who ask again later than this connect again.
+            head_timeout: Duration::from_secs(3),
             request_timeout: Duration::from_secs(10),
             connection_age_max: Duration::from_secs(60),
         }

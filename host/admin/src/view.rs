@@ -27,12 +27,17 @@ pub struct FlowView {
     pub sink: String,
     /// Where it is in its life.
     pub state: FlowState,
+    /// Whether its broker serves it: not until the source has joined, and not when the broker has been away for a
+    /// while.
+    pub joined: bool,
     /// What there is to say about it, in sentences: why it failed, what keeps the source from receiving.
     pub remarks: Vec<String>,
     /// Deliveries held.
     pub in_flight: usize,
     /// Bytes held.
     pub in_flight_bytes: usize,
+    /// Deliveries that wait for their decision.
+    pub undecided: usize,
     /// Accepted deliveries that wait for the sink.
     pub queued: usize,
     /// Deliveries with the sink.
@@ -57,7 +62,8 @@ pub enum FlowState {
     Failed,
 }
 
-/// Counts since a flow began.
+/// Counts since a flow began. `received` is always the sum of the verdicts, of `undecided_endings` and of the flow's
+/// `undecided`.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct FlowTotals {
@@ -71,6 +77,8 @@ pub struct FlowTotals {
     pub rejected: u64,
     /// Verdicts `discard`.
     pub discarded: u64,
+    /// Deliveries that left without a decision.
+    pub undecided_endings: UndecidedEndings,
     /// Decisions that `on-error` took, since the policy could not.
     pub on_error: u64,
     /// Deliveries handed to the sink.
@@ -85,6 +93,20 @@ pub struct FlowTotals {
     pub redelivered: u64,
     /// Receives that failed.
     pub receive_errors: u64,
+}
+
+/// Deliveries that left without a decision, by why. All but the merged come again.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct UndecidedEndings {
+    /// An earlier message of their ordered key comes again, and they with it.
+    pub dropped: u64,
+    /// Their lease ran out.
+    pub expired: u64,
+    /// Their message was held already; they renewed its lease.
+    pub merged: u64,
+    /// Given back to the broker by a drain.
+    pub released: u64,
 }
 
 /// A policy at one moment. Its times are milliseconds since the Unix epoch.
@@ -103,6 +125,8 @@ pub struct PolicyView {
     pub on_error: String,
     /// The generation in force.
     pub active: Option<Generation>,
+    /// What there is to say about what is in force, in sentences.
+    pub remarks: Vec<String>,
     /// Why what is on disk is not in force; `None` when it is.
     pub refused: Option<Refusal>,
     /// Why it is not asked for a while.
@@ -189,17 +213,17 @@ pub struct CallFailure {
     pub frames: Vec<String>,
 }
 
-/// Whether every flow runs.
+/// Whether every flow runs and is served by its broker.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct Readiness {
-    /// Whether every flow runs.
+    /// Whether every flow runs and is served by its broker.
     pub ready: bool,
-    /// The flows that do not.
+    /// The flows that do not, or are not.
     pub reasons: Vec<Unready>,
 }
 
-/// A flow that does not run.
+/// A flow that does not run or is not served.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct Unready {
@@ -225,23 +249,27 @@ impl Readiness {
     /// Of a host with these flows.
     #[must_use]
     pub fn of(flows: &[FlowView]) -> Self {
-        let unready = flows.iter().filter(|flow| flow.state != FlowState::Running);
-        let reasons: Vec<_> = unready
-            .map(|flow| Unready { flow: flow.name.clone(), reason: flow.state.reason(&flow.remarks) })
-            .collect();
+        let unready = |flow: &FlowView| {
+            let reason = flow.unready()?;
+            Some(Unready { flow: flow.name.clone(), reason })
+        };
+        let reasons: Vec<_> = flows.iter().filter_map(unready).collect();
         Self { ready: reasons.is_empty(), reasons }
     }
 }
 
-impl FlowState {
-    fn reason(self, remarks: &[String]) -> String {
-        let state = match self {
-            Self::Running => "the flow runs",
-            Self::Draining => "the flow is draining",
-            Self::Stopped => "the flow has stopped",
-            Self::Failed => "the flow has failed",
+impl FlowView {
+    /// Why it is not ready, in a sentence.
+    fn unready(&self) -> Option<String> {
+        let what = match self.state {
+            FlowState::Running if self.joined => return None,
+            FlowState::Running => "the flow is not served by its broker",
+            FlowState::Draining => "the flow is draining",
+            FlowState::Stopped => "the flow has stopped",
+            FlowState::Failed => "the flow has failed",
         };
-        if remarks.is_empty() { state.to_owned() } else { format!("{state}: {}", remarks.join("; ")) }
+        let remarks = self.remarks.join("; ");
+        Some(if remarks.is_empty() { what.to_owned() } else { format!("{what}: {remarks}") })
     }
 }
 

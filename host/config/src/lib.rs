@@ -23,9 +23,9 @@ pub use catalog::{Catalog, Connector, Role, Unsupported};
 pub use config::{Config, EXAMPLE, LoadError, TEXT_BYTES_MAX, load, parse};
 pub use error::{Error, Errors, Oddity, Place, Problem, Warning};
 pub use plan::{Change, ReloadPlan, plan};
-pub use reference::{reference, reference_json};
+pub use reference::{reference, reference_json, section_reference, section_reference_json};
 pub use secrets::{Environment, ProcessEnvironment, SecretError, SecretErrors};
 pub use sections::{
     Exhausted, FLOW_TABLE, Flow, HOST_TABLE, Host, KeyBy, Limits, LogFormat, LogLevel, OnError, POLICY_TABLE,
-    Policy, SECRET_BYTES_MAX, Sink, Source, Valves,
+    Policy, SECRET_BYTES_MAX, SECTIONS, Section, Sink, Source, Valves,
 };

@@ -5,19 +5,44 @@ use std::fmt::Write as _;
 use serde_json::{Value, json};
 use tidegate_connector::options::{Default, OptionSpec, Side, Table};
 
+use crate::sections::Section;
+
 /// The widest line, in characters: fits a terminal beside something else.
 const LINE_CHARS_MAX: usize = 100;
 /// How far summaries stand in.
 const INDENT: &str = "    ";
 
-/// The reference as text: a line of key, default and type for each option, its summary below.
+/// The reference of a connector as text: a line of key, default and type for each option, its summary below.
 #[must_use]
 pub fn reference(table: &Table) -> String {
+    text(table.connector, table)
+}
+
+/// The same of a section of the host's own.
+#[must_use]
+pub fn section_reference(section: &Section) -> String {
+    text(section.header, section.table)
+}
+
+/// The reference of a connector as JSON.
+#[must_use]
+pub fn reference_json(table: &Table) -> Value {
+    json!({ "connector": table.connector, "summary": table.summary, "options": options_json(table) })
+}
+
+/// The same of a section of the host's own.
+#[must_use]
+pub fn section_reference_json(section: &Section) -> Value {
+    let Section { name, header, table } = section;
+    json!({ "section": name, "header": header, "summary": table.summary, "options": options_json(table) })
+}
+
+fn text(title: &str, table: &Table) -> String {
     let rows: Vec<_> = table.options.iter().map(|spec| (spec, default_text(spec))).collect();
     let key_width = rows.iter().map(|(spec, _)| spec.key.chars().count()).max().unwrap_or(0);
     let default_width = rows.iter().map(|(_, default)| default.chars().count()).max().unwrap_or(0);
 
-    let mut text = format!("{}\n", table.connector);
+    let mut text = format!("{title}\n");
     wrap(&mut text, "", table.summary);
     for (spec, default) in rows {
         let start = format!("{:key_width$}  {default:default_width$}  ", spec.key);
@@ -29,10 +54,8 @@ pub fn reference(table: &Table) -> String {
     text
 }
 
-/// The reference as JSON.
-#[must_use]
-pub fn reference_json(table: &Table) -> Value {
-    let options: Vec<_> = table
+fn options_json(table: &Table) -> Vec<Value> {
+    table
         .options
         .iter()
         .map(|spec| {
@@ -49,8 +72,7 @@ pub fn reference_json(table: &Table) -> Value {
                 "summary": spec.summary,
             })
         })
-        .collect();
-    json!({ "connector": table.connector, "summary": table.summary, "options": options })
+        .collect()
 }
 
 fn default_text(spec: &OptionSpec) -> String {

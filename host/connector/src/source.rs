@@ -20,6 +20,10 @@ pub trait Source: Send + Sync + 'static {
     /// to read, a subscription that the server accepts but never serves.
     fn status(&self) -> Option<String>;
 
+    /// Whether the broker serves this consumer now: connected, known, subscribed, and the last receives did not fail.
+    /// Without I/O. Moments in which a connection is made anew may show; who acts on it waits a while.
+    fn is_joined(&self) -> bool;
+
     /// Takes leave of the broker so that others take over at once. Bounded by the connector's request timeout.
     async fn close(&self);
 }

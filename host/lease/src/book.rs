@@ -62,6 +62,7 @@ pub struct LeaseBook {
     batch: u64,
     granted: Capacity,
     tally: Tally,
+    undecided: Undecided,
     events: Events,
 }
 
@@ -128,8 +129,24 @@ pub struct Counts {
     pub tracked_messages: usize,
     /// Emissions whose lease ran out and that nobody has reported yet.
     pub expired_emissions: usize,
+    /// Deliveries that left before anybody was asked about them, since the beginning.
+    pub undecided: Undecided,
     /// Events that nobody drained in time.
     pub events_lost: u64,
+}
+
+/// Deliveries that left before anybody was asked about them, by why. Every delivery handed in is polled once for its
+/// decision, waits for that, or is one of these.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Undecided {
+    /// An earlier one of their ordered key comes again, and they with it.
+    pub dropped: u64,
+    /// Their lease ran out.
+    pub expired: u64,
+    /// Their message is held already: they only renewed its lease.
+    pub merged: u64,
+    /// Given back by a drain.
+    pub released: u64,
 }
 
 /// Deliveries by state, and their bytes.
@@ -164,6 +181,7 @@ impl LeaseBook {
             batch: 0,
             granted: Capacity::default(),
             tally: Tally::default(),
+            undecided: Undecided::default(),
             events: Events::default(),
             options,
         }
@@ -400,6 +418,7 @@ impl LeaseBook {
             ordered_keys: self.runs.len(),
             tracked_messages: self.attempts.len(),
             expired_emissions: self.expired.len(),
+            undecided: self.undecided,
             events_lost: self.events.lost(),
         }
     }

@@ -24,7 +24,7 @@ mod valves;
 mod wheel;
 mod window;
 
-pub use book::{Counts, Decide, LeaseBook, Taken};
+pub use book::{Counts, Decide, LeaseBook, Taken, Undecided};
 pub use event::{BookEvent, RerunKind, RunEnd, Stage};
 pub use options::{Exhausted, Options, Valves};
 pub use valves::Valve;

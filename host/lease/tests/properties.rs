@@ -104,6 +104,8 @@ mod calls {
         emissions: Vec<Emission>,
         settlements: Vec<Settlement>,
         may_be_accepted: HashSet<DeliveryId>,
+        received: u64,
+        decided: u64,
     }
 
     impl Caller {
@@ -125,6 +127,8 @@ mod calls {
                 emissions: Vec::new(),
                 settlements: Vec::new(),
                 may_be_accepted: HashSet::new(),
+                received: 0,
+                decided: 0,
             }
         }
 
@@ -134,11 +138,17 @@ mod calls {
                 Call::Receive(names) => {
                     if let Some(granted) = self.grants.pop() {
                         let names = names.into_iter().take(granted.messages);
-                        let deliveries = names.map(|(topic, number)| self.delivery(topic, number)).collect();
+                        let deliveries: Vec<_> =
+                            names.map(|(topic, number)| self.delivery(topic, number)).collect();
+                        self.received += deliveries.len() as u64;
                         self.book.handle_received(self.now, granted, deliveries);
                     }
                 }
-                Call::Decide => self.decides.extend(self.book.poll_decide(self.now)),
+                Call::Decide => {
+                    let decide = self.book.poll_decide(self.now);
+                    self.decided += u64::from(decide.is_some());
+                    self.decides.extend(decide);
+                }
                 Call::Verdict(index, verdict) => {
                     if let Some(decide) = pick(&mut self.decides, index) {
                         if let Verdict::Discard { .. } = verdict {
@@ -243,6 +253,9 @@ mod calls {
                 + counts.sent;
             assert_eq!(by_state, counts.in_flight, "{counts:?}");
             assert_eq!(counts.in_flight == 0, counts.in_flight_bytes == 0, "{counts:?}");
+            let undecided = counts.undecided;
+            let left = undecided.dropped + undecided.expired + undecided.merged + undecided.released;
+            assert_eq!(self.received, self.decided + counts.received as u64 + left, "{counts:?}");
             let standing = self.book.standing(self.now, "topic-1");
             assert!((0.0..=1.0).contains(&standing.key_share), "{standing:?}");
             assert!(standing.key_in_flight <= standing.flow_in_flight, "{standing:?}");
@@ -263,6 +276,7 @@ mod calls {
                 self.answer(&settlement, true);
             }
             assert!(self.book.is_drained(), "{:?}", self.book.counts());
+            self.check();
             assert_eq!(self.book.counts().ordered_keys, 0);
             assert_eq!(self.book.poll_emit(self.now).map(|emission| emission.id), None);
         }

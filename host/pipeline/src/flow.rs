@@ -5,6 +5,7 @@
 //! this one owns: receive workers, batches of settlements, the sinks.
 
 mod dead_letter;
+mod presence;
 mod receive;
 mod settle;
 mod sink;
@@ -24,7 +25,8 @@ use tokio::task::JoinHandle;
 
 use crate::key::KeyRule;
 
-pub use status::{FlowState, FlowStatus, Totals};
+pub use presence::AWAY_GRACE;
+pub use status::{FlowState, FlowStatus, Totals, UndecidedEndings};
 
 /// What a flow is told.
 #[derive(Clone, Debug)]
@@ -101,9 +103,11 @@ impl Flow {
             throttle: options.throttle_name.clone(),
             sink: Arc::clone(&options.sink_name),
             state: FlowState::Running,
+            joined: false,
             remarks: Vec::new(),
             in_flight: 0,
             in_flight_bytes: 0,
+            undecided: 0,
             queued: 0,
             emitted: 0,
             active_keys: 0,

@@ -289,9 +289,11 @@ fn update(policies: &PolicyHost, specs: Vec<PolicySpec>) {
     }
 }
 
-/// The policies of a configuration, as the engine wants them.
+/// The policies that flows of a configuration use, as the engine wants them. The others are not loaded: which policy a
+/// flow uses does not change while a host runs.
 #[must_use]
 pub fn policy_specs(config: &Config) -> Vec<PolicySpec> {
+    let used: BTreeSet<_> = config.flows.values().filter_map(|flow| flow.throttle.as_ref()).collect();
     let spec = |(name, policy): (&Arc<str>, &tidegate_config::Policy)| PolicySpec {
         name: Arc::clone(name),
         component: policy.component.clone(),
@@ -304,7 +306,7 @@ pub fn policy_specs(config: &Config) -> Vec<PolicySpec> {
         limits: limits(&policy.limits),
         sha256: policy.sha256.clone(),
     };
-    config.policies.iter().map(spec).collect()
+    config.policies.iter().filter(|(name, _)| used.contains(name)).map(spec).collect()
 }
 
 fn limits(limits: &tidegate_config::Limits) -> tidegate_policy::Limits {

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::cause::{Cause, Failure};
 use crate::engine::CompileError;
-use crate::rules::{RuleError, RuleErrors};
+use crate::rules::RuleErrors;
 
 /// The checks that a candidate goes through, in their order. All pass, or nothing changes.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd, Serialize)]
@@ -92,14 +92,24 @@ impl Rung {
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
     /// The component's file is not there.
-    #[error("{} is not there; it is loaded as soon as it appears", path.display())]
+    #[error("{} is not there", path.display())]
     Absent {
         /// The file.
         path: PathBuf,
     },
     /// The rules' file is not there.
-    #[error("the rules' file {} is not there; it is loaded as soon as it appears", path.display())]
+    #[error("the rules' file {} is not there", path.display())]
     RulesAbsent {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The rules' file has become blank, while rules are in force.
+    #[error(
+        "the rules' file {} is empty, as while an editor saves it, so the rules in force go on; to decide by the \
+         policy's defaults alone, write a comment into it, or take `rules` out of the configuration",
+        path.display()
+    )]
+    RulesBlank {
         /// The file.
         path: PathBuf,
     },
@@ -212,7 +222,7 @@ pub enum LoadError {
     Configure(Failure),
     /// `configure` refused the rules.
     #[error("the policy refuses its rules: {0}")]
-    Refused(RuleError),
+    Refused(RuleErrors),
     /// The sample decision failed.
     #[error("its decision about a sample message failed: {0}")]
     SelfTest(Failure),
@@ -235,7 +245,7 @@ impl LoadError {
             Self::Link { .. } => Rung::Link,
             Self::Instantiate(_) => Rung::Instantiate,
             Self::Describe(_) | Self::Description(_) => Rung::Describe,
-            Self::Rules(_) => Rung::Rules,
+            Self::RulesBlank { .. } | Self::Rules(_) => Rung::Rules,
             Self::Configure(_) | Self::Refused(_) => Rung::Configure,
             Self::SelfTest(_) => Rung::SelfTest,
         }
@@ -246,6 +256,7 @@ impl LoadError {
     pub const fn cause(&self) -> &'static str {
         match self {
             Self::Absent { .. } | Self::RulesAbsent { .. } => "absent",
+            Self::RulesBlank { .. } => "blank",
             Self::Refused(_) => "refused",
             Self::Instantiate(failure)
             | Self::Describe(failure)

@@ -74,6 +74,11 @@ impl Files {
         Ok(Self { component_sha256: sha256(&component), component: component.into(), rules })
     }
 
+    /// The rules' file, when there is nothing but white space in it.
+    pub(crate) fn blank_rules(&self) -> Option<&Path> {
+        self.rules.as_ref().filter(|rules| rules.text.trim().is_empty()).map(|rules| &*rules.file)
+    }
+
     pub(crate) fn rules_sha256(&self) -> Option<&Arc<str>> {
         self.rules.as_ref().map(|rules| &rules.sha256)
     }

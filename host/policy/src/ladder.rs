@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde::{Serialize, Serializer};
+use serde_json::Value;
 use tidegate_model::{Message, MessageId, Standing, Timestamp};
 use wasmparser::{Validator, WasmFeatures};
 
@@ -15,7 +16,7 @@ use crate::files::Files;
 use crate::guest::{Call, Guest, Moment};
 use crate::instance::Instance;
 use crate::random::SplitMix64;
-use crate::rules::{self, Source};
+use crate::rules::{self, Complaint, Source};
 use crate::section::{Kind, Outline, Trailer, TrailerState, kind, outline};
 use crate::spec::{Limits, PolicySpec};
 use crate::state::State;
@@ -105,15 +106,28 @@ impl Ladder {
             None => self.prepare(engine, spec, files, &state)?,
         };
         let source = files.rules.as_ref().map(|rules| Source { file: &rules.file, text: &rules.text });
-        let rules_json = self.climb(Rung::Rules, || {
-            let json = rules::read(source, &prepared.description.parameters).map_err(LoadError::Rules)?;
-            Ok((json, source.is_none().then(|| "no rules file".to_owned())))
+        let asking = Asking { engine, component: &prepared.component, limits, state: &state };
+        let rules = self.climb(Rung::Rules, || {
+            let reading = rules::read(source, &prepared.description.parameters).map_err(LoadError::Rules)?;
+            if !reading.errors.is_empty() {
+                // The policy is asked about the rest, so that all mistakes are told together.
+                let refusals = asking.refusals(reading.rules, None);
+                let errors = rules::with_refusals(source, reading.errors, refusals);
+                return Err(LoadError::Rules(errors));
+            }
+            let note = match source {
+                None => Some("no rules file".to_owned()),
+                Some(_) => reading.sets_nothing().then(|| rules::SETS_NOTHING.to_owned()),
+            };
+            Ok((reading.rules, note))
         })?;
+        let rules_json = rules.to_string();
         self.climb(Rung::Configure, || {
             let answer = instance.configure(limits, &rules_json).map_err(LoadError::Configure)?;
-            let refused =
-                answer.map_err(|error| LoadError::Refused(rules::refusal(source, error.key, error.message)));
-            refused.map(|()| ((), None))
+            answer.map(|()| ((), None)).map_err(|error| {
+                let refusals = asking.refusals(rules, Some((error.key, error.message)));
+                LoadError::Refused(rules::with_refusals(source, Vec::new(), refusals))
+            })
         })?;
         self.climb(Rung::SelfTest, || {
             let verdict = instance.decide(limits.start_deadline, moment(engine), sample());
@@ -198,6 +212,27 @@ impl Ladder {
         };
         self.rungs.push(RungReport { rung, outcome, took });
         result.map(|(value, _)| value)
+    }
+}
+
+/// How to ask a component about rules: each time another instance, since an instance is configured once.
+struct Asking<'a> {
+    engine: &'a Engine,
+    component: &'a ThrottlePolicyPre<Guest>,
+    limits: &'a Limits,
+    state: &'a Arc<State>,
+}
+
+impl Asking<'_> {
+    /// All that the component refuses in these rules, given the first. An instance that fails has no more to say.
+    fn refusals(&self, rules: Value, first: Option<Complaint>) -> Vec<Complaint> {
+        rules::every_complaint(rules, first, |json| {
+            let moment = moment(self.engine);
+            let instance = Instance::start(self.engine, self.component, self.limits, self.state, moment);
+            let refused =
+                instance.and_then(|mut instance| instance.configure(self.limits, json)).ok()?.err()?;
+            Some((refused.key, refused.message))
+        })
     }
 }
 

@@ -11,7 +11,7 @@ use crate::engine::Engine;
 use crate::error::{LoadError, ReloadError};
 use crate::files::{Files, Fingerprint};
 use crate::ladder::{Ladder, RungReport};
-use crate::policy::Policy;
+use crate::policy::{Generation, Policy};
 use crate::spec::PolicySpec;
 use crate::watch::Watches;
 
@@ -260,6 +260,11 @@ impl Loaded {
         }
         if why == Why::Changed && self.refused.as_ref() == Some(&digests) {
             return Ok(Loading::StillRefused);
+        }
+        let has_rules = live.as_deref().is_some_and(Generation::has_rules);
+        if let Some(path) = files.blank_rules().filter(|_| has_rules) {
+            self.refused = Some(digests);
+            return Err(LoadError::RulesBlank { path: path.to_owned() });
         }
         let prepared = live.as_ref().map(|live| &live.prepared);
         match ladder.check(engine, &spec, &files, prepared) {

@@ -16,6 +16,7 @@ use crate::error::{LoadError, Rung};
 use crate::gate::Gate;
 use crate::ladder::{Candidate, Prepared, sentence};
 use crate::log_tail::{Level, Line};
+use crate::rules;
 use crate::spec::{Limits, PolicySpec};
 use crate::state::State;
 use crate::verdict_kind::VerdictKind;
@@ -32,6 +33,19 @@ pub(crate) struct Generation {
     pub(crate) rules_sha256: Option<Arc<str>>,
     pub(crate) limits: Limits,
     pub(crate) since: Timestamp,
+}
+
+impl Generation {
+    /// Whether its rules set anything.
+    pub(crate) fn has_rules(&self) -> bool {
+        &*self.rules_json != rules::NOTHING
+    }
+
+    /// What there is to say about it: rules that set nothing may not be what was meant.
+    pub(crate) fn remark(&self) -> Option<&'static str> {
+        let is_empty = self.rules_sha256.is_some() && !self.has_rules();
+        is_empty.then_some(rules::SETS_NOTHING)
+    }
 }
 
 /// A policy.
@@ -198,6 +212,7 @@ impl Policy {
             described: &described,
             component_sha256: &generation.prepared.sha256,
             rules_sha256: generation.rules_sha256.as_deref(),
+            remark: generation.remark(),
             took,
             unix_seconds: unix_seconds(since),
         });
@@ -207,10 +222,13 @@ impl Policy {
     /// What is on disk is what runs.
     pub(crate) fn unchanged(&self) {
         let wall = self.engine.clock().wall();
-        self.succeeded_to_load(wall);
-        self.engine
-            .telemetry()
-            .emit(events::Unchanged { policy: &self.name, unix_seconds: unix_seconds(wall) });
+        let after_refusal = self.succeeded_to_load(wall);
+        self.engine.telemetry().emit(events::Unchanged {
+            policy: &self.name,
+            generation: self.generation_number(),
+            after_refusal,
+            unix_seconds: unix_seconds(wall),
+        });
     }
 
     /// What is on disk was refused.
@@ -260,10 +278,11 @@ impl Policy {
         self.live.load().as_ref().map_or(0, |generation| generation.number)
     }
 
-    fn succeeded_to_load(&self, wall: Timestamp) {
+    /// True when what was on disk before had been refused.
+    fn succeeded_to_load(&self, wall: Timestamp) -> bool {
         let mut trouble = self.trouble.lock();
-        trouble.load = None;
         trouble.last_success = Some(wall);
+        trouble.load.take().is_some()
     }
 
     fn with_breaker(&self, handle: impl FnOnce(&mut Breaker) -> Option<Change>) {

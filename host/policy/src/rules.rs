@@ -1,8 +1,11 @@
 //! Rules files: TOML on disk, checked against what the policy described, JSON at the boundary.
 
+mod remaining;
+
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+pub(crate) use remaining::{Complaint, every_complaint};
 use serde::Serialize;
 use serde_json::Value;
 use tidegate_connector::options::nearest;
@@ -57,6 +60,11 @@ impl fmt::Display for RuleErrors {
     }
 }
 
+/// What `configure` gets when nothing is set.
+pub(crate) const NOTHING: &str = "{}";
+/// Said of a rules file that sets nothing.
+pub(crate) const SETS_NOTHING: &str = "the rules' file sets nothing, so every parameter has its default";
+
 /// The text of a rules file and where it is.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Source<'a> {
@@ -64,8 +72,21 @@ pub(crate) struct Source<'a> {
     pub(crate) text: &'a str,
 }
 
-/// Reads the rules and checks them against the described parameters: the JSON object for `configure`.
-pub(crate) fn read(source: Option<Source<'_>>, parameters: &[Parameter]) -> Result<String, RuleErrors> {
+/// A rules file, read: what fits is for `configure`, what does not is listed.
+pub(crate) struct Reading {
+    pub(crate) rules: Value,
+    pub(crate) errors: Vec<RuleError>,
+}
+
+impl Reading {
+    /// Whether no key is set.
+    pub(crate) fn sets_nothing(&self) -> bool {
+        self.rules.as_object().is_some_and(serde_json::Map::is_empty)
+    }
+}
+
+/// Reads the rules and checks them against the described parameters.
+pub(crate) fn read(source: Option<Source<'_>>, parameters: &[Parameter]) -> Result<Reading, RuleErrors> {
     let mut errors = Vec::new();
     let text = source.map_or("", |source| source.text);
     let table = DeTable::parse(text).map_err(|error| {
@@ -74,32 +95,51 @@ pub(crate) fn read(source: Option<Source<'_>>, parameters: &[Parameter]) -> Resu
     })?;
     let mut object = serde_json::Map::new();
     for (key, value) in table.get_ref() {
-        let line = || Some(line_of(text, key.span().start));
+        let line = Some(line_of(text, key.span().start));
         let name = key.get_ref().as_ref();
-        match parameters.iter().find(|parameter| parameter.name == name) {
-            None => errors.push(problem(source, line(), name.to_owned(), unknown(name, parameters))),
-            Some(parameter) => {
-                if let Err(message) = check(parameter, value.get_ref()) {
-                    errors.push(problem(source, line(), name.to_owned(), message));
-                }
-            }
-        }
-        match json(value.get_ref()) {
+        let parameter = parameters.iter().find(|parameter| parameter.name == name);
+        let checked = match parameter {
+            None => Err(unknown(name, parameters)),
+            Some(parameter) => check(parameter, value.get_ref()),
+        };
+        match checked.and_then(|()| json(value.get_ref())) {
             Ok(value) => drop(object.insert(name.to_owned(), value)),
-            Err(message) => errors.push(problem(source, line(), name.to_owned(), message)),
+            Err(message) => errors.push(problem(source, line, name.to_owned(), message)),
         }
     }
     for parameter in parameters.iter().filter(|parameter| parameter.required) {
-        if !object.contains_key(&parameter.name) {
+        if !table.get_ref().contains_key(parameter.name.as_str()) {
             let message = format!("is missing ({}: {})", kind_name(parameter.kind), parameter.summary);
             errors.push(problem(source, None, parameter.name.clone(), message));
         }
     }
-    if errors.is_empty() { Ok(Value::Object(object).to_string()) } else { Err(RuleErrors(errors)) }
+    in_file_order(&mut errors);
+    Ok(Reading { rules: Value::Object(object), errors })
+}
+
+/// Adds what the policy itself refuses, as far as that is not about what has been found already.
+pub(crate) fn with_refusals(
+    source: Option<Source<'_>>,
+    mut errors: Vec<RuleError>,
+    refusals: Vec<Complaint>,
+) -> RuleErrors {
+    let root = |key: &str| key.split(['.', '[']).next().unwrap_or_default().to_owned();
+    let found: Vec<_> = errors.iter().map(|error| root(&error.key)).collect();
+    let new = refusals
+        .into_iter()
+        .filter(|(key, _)| found.is_empty() || !key.is_empty() && !found.contains(&root(key)));
+    errors.extend(new.map(|(key, message)| refusal(source, key, message)));
+    in_file_order(&mut errors);
+    RuleErrors(errors)
+}
+
+/// What has no line is missing, and comes last.
+fn in_file_order(errors: &mut [RuleError]) {
+    errors.sort_by_key(|error| error.line.unwrap_or(usize::MAX));
 }
 
 /// The policy's own refusal, with the line of the key that it names.
-pub(crate) fn refusal(source: Option<Source<'_>>, key: String, message: String) -> RuleError {
+fn refusal(source: Option<Source<'_>>, key: String, message: String) -> RuleError {
     let line = source.and_then(|source| {
         let table = DeTable::parse(source.text).ok()?;
         locate(table.get_ref(), &key).map(|offset| line_of(source.text, offset))

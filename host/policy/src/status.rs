@@ -29,6 +29,8 @@ pub struct PolicyStatus {
     pub on_error: String,
     /// What runs.
     pub active: Option<Active>,
+    /// What there is to say about it, in sentences.
+    pub remarks: Vec<String>,
     /// Why what is on disk does not run; `None` when it does.
     pub last_error: Option<LastError>,
     /// The last look at the disk that ended well.
@@ -151,6 +153,7 @@ impl PolicyStatus {
             rules: spec.rules.clone(),
             on_error: spec.on_error.to_string(),
             active: live.as_deref().map(Active::of),
+            remarks: live.as_deref().and_then(Generation::remark).map(str::to_owned).into_iter().collect(),
             last_error: trouble.load.clone().map(|load| LastError {
                 rung: load.rung,
                 cause: load.cause,

@@ -96,6 +96,7 @@ pub(crate) fn core(
         topic: Some(Arc::clone(&options.topic)),
         group: Some(Arc::clone(&options.group)),
         topic_kind: Some(options.topic_kind),
+        names: options.client.names,
     };
     Core::new(&options.client, subject, clock, telemetry, name)
 }

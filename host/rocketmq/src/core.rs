@@ -59,7 +59,7 @@ impl Core {
         telemetry: Telemetry,
         name: Arc<str>,
     ) -> Result<Self, SetupError> {
-        let tls = tls::load(&options.tls)
+        let tls = tls::load(&options.tls, options.names)
             .map_err(|source| SetupError::Tls { endpoints: options.endpoints.clone(), source })?;
         let client_id = client_id(getrandom::u64().map_err(SetupError::Random)?);
         let stamp = Stamp::new(

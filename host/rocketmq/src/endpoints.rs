@@ -31,9 +31,7 @@ pub enum EndpointsError {
     #[error("must name at least one `host:port`, such as `127.0.0.1:8081`")]
     Empty,
     /// A scheme in front.
-    #[error(
-        "must be `host:port` without a scheme, not `{0}`; TLS is chosen by `rocketmq.client.tls-enabled`"
-    )]
+    #[error("must be `host:port` without a scheme, not `{0}`; TLS is an option of its own")]
     Scheme(Box<str>),
     /// No port, or not a port.
     #[error("must be `host:port`, such as `127.0.0.1:8081`, not `{0}`")]

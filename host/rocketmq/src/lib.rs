@@ -55,8 +55,9 @@ pub use fault::{CallError, Method, Reason};
 pub use link::LinkError;
 pub use names::NameError;
 pub use options::{
-    ClientOptions, IdentityFiles, SinkOptions, SourceOptions, Start, TABLE, Tls, TopicKind, Trust,
+    ClientOptions, IdentityFiles, OptionNames, SinkOptions, SourceOptions, Start, TABLE, Tls, TopicKind,
+    Trust,
 };
 pub use outgoing::{InvalidMessage, Outgoing};
 pub use producer::{Producer, SendError, Sent};
-pub use tls::TlsError;
+pub use tls::{TlsError, TlsFile, check_tls_files};

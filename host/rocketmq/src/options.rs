@@ -30,6 +30,43 @@ pub struct ClientOptions {
     pub tls: Tls,
     /// Deadline of one call.
     pub request_timeout: Duration,
+    /// How errors name these options to whoever gave them.
+    pub names: &'static OptionNames,
+}
+
+/// What options are called where they were given. Errors advise to change one or another.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct OptionNames {
+    /// The access point.
+    pub endpoints: &'static str,
+    /// Whether connections are encrypted.
+    pub tls: &'static str,
+    /// The certificates to trust.
+    pub tls_ca_file: &'static str,
+    /// The client's own certificate, where one can be given.
+    pub tls_cert_file: Option<&'static str>,
+    /// The key of that certificate, where one can be given.
+    pub tls_key_file: Option<&'static str>,
+    /// Who the client is.
+    pub access_key: &'static str,
+    /// How it proves that.
+    pub secret_key: &'static str,
+    /// The deadline of one call, where it can be chosen.
+    pub request_timeout: Option<&'static str>,
+}
+
+impl OptionNames {
+    /// As keys of the option table.
+    pub const KEYS: Self = Self {
+        endpoints: "rocketmq.client.endpoints",
+        tls: "rocketmq.client.tls-enabled",
+        tls_ca_file: "rocketmq.client.tls-ca-file",
+        tls_cert_file: Some("rocketmq.client.tls-cert-file"),
+        tls_key_file: Some("rocketmq.client.tls-key-file"),
+        access_key: "rocketmq.client.access-key",
+        secret_key: "rocketmq.client.secret-key",
+        request_timeout: Some("rocketmq.client.request-timeout"),
+    };
 }
 
 /// Whether and how connections are encrypted.
@@ -143,6 +180,7 @@ impl ClientOptions {
             credentials_resolver: None,
             tls: Tls::Off,
             request_timeout: Duration::from_secs(3),
+            names: &OptionNames::KEYS,
         }
     }
 
@@ -166,6 +204,7 @@ impl ClientOptions {
                 request_timeout: values
                     .duration("rocketmq.client.request-timeout")
                     .unwrap_or(Duration::from_secs(3)),
+                names: &OptionNames::KEYS,
                 ..Self::new(endpoints)
             }),
             _ => Err(errors),

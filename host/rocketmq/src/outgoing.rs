@@ -137,6 +137,14 @@ impl Outgoing {
         self.body.len()
     }
 
+    /// Checks everything but the size of the body, whose limit only the server knows.
+    ///
+    /// # Errors
+    /// What the server would refuse.
+    pub fn validate(&self) -> Result<(), InvalidMessage> {
+        self.check(usize::MAX)
+    }
+
     fn new(topic: impl Into<Arc<str>>, body: impl Into<Bytes>, kind: Kind) -> Self {
         let (topic, body) = (topic.into(), body.into());
         Self { topic, kind, body, tag: None, keys: Vec::new(), properties: Vec::new() }

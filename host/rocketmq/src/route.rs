@@ -31,6 +31,9 @@ const EMPTY_POLL_MIN: Duration = Duration::from_secs(1);
 const QUICK_EMPTY_MAX: u32 = 3;
 /// Longest wait after quick empty answers.
 const QUICK_EMPTY_WAIT_MAX: Duration = Duration::from_secs(1);
+/// After a failure, a receive that has been in flight for so long is being held by a broker that is there again: one
+/// that is down answers at once.
+const HELD_MIN: Duration = Duration::from_secs(2);
 /// What proxies make of a shorter poll.
 pub(crate) const POLL_MIN: Duration = Duration::from_secs(5);
 
@@ -56,6 +59,10 @@ struct Seat {
     penalty: Backoff,
     quick_empties: u32,
     not_before: Instant,
+    /// When the last receive began.
+    asked_at: Instant,
+    /// Whether the last receive that ended had failed.
+    failing: bool,
 }
 
 /// Whom to ask now.
@@ -171,6 +178,7 @@ impl Route {
                 self.turns += 1;
                 seat.last_turn = self.turns;
                 seat.in_flight += 1;
+                seat.asked_at = now;
                 Next::Ask(Arc::clone(&seat.queue))
             }
             (None, Some(at)) => Next::Wait(at),
@@ -186,15 +194,27 @@ impl Route {
             Ended::Messages => seat.clear(),
             Ended::Empty { after } if after >= EMPTY_POLL_MIN => seat.clear(),
             Ended::Empty { .. } => {
+                seat.failing = false;
                 seat.quick_empties += 1;
                 if seat.quick_empties > QUICK_EMPTY_MAX {
                     seat.not_before = now + seat.penalty.next_wait().min(QUICK_EMPTY_WAIT_MAX);
                 }
             }
-            // Receives that were in flight together fail together: that is one failure.
-            Ended::Failed if seat.not_before > now => {}
-            Ended::Failed => seat.not_before = now + seat.penalty.next_wait(),
+            Ended::Failed => {
+                seat.failing = true;
+                // Receives that were in flight together fail together: that is one failure.
+                if seat.not_before <= now {
+                    seat.not_before = now + seat.penalty.next_wait();
+                }
+            }
         }
+    }
+
+    /// Whether a broker serves us now, as far as its last answers tell. `is_joined` tells whether there is a session with
+    /// an endpoint in which everything is agreed.
+    pub(crate) fn is_served(&self, now: Instant, is_joined: impl Fn(&Endpoints) -> bool) -> bool {
+        let mut joined = self.seats.iter().filter(|seat| is_joined(&seat.queue.endpoints));
+        joined.any(|seat| !seat.failing || seat.is_held(now))
     }
 
     /// How long one receive may wait at the broker: all of `await_duration`, unless there are more brokers than
@@ -223,6 +243,8 @@ impl Route {
                     penalty: Backoff::new(PENALTY_FIRST, PENALTY_MAX, self.seed ^ self.turns),
                     quick_empties: 0,
                     not_before: now,
+                    asked_at: now,
+                    failing: false,
                 },
             };
             if *seat.queue != queue {
@@ -238,6 +260,12 @@ impl Seat {
         self.penalty.reset();
         self.quick_empties = 0;
         self.not_before = Instant::ZERO;
+        self.failing = false;
+    }
+
+    /// Whether the broker holds a receive open.
+    fn is_held(&self, now: Instant) -> bool {
+        self.in_flight > 0 && now.saturating_since(self.asked_at) >= HELD_MIN
     }
 }
 

@@ -16,7 +16,7 @@ use crate::health::Arrival;
 use crate::incoming::{Batch, Incoming, corruption, lease_end};
 use crate::profile::{duration, everything};
 use crate::route::{Ended, POLL_MIN, Queue};
-use crate::sessions::Note;
+use crate::sessions::{Note, View};
 
 /// Receives from one topic as one consumer, however many workers ask.
 #[derive(Debug)]
@@ -183,6 +183,16 @@ impl Source for GrpcSource {
         }
         let now = consumer.core.clock.now();
         consumer.health.lock().sentence(now)
+    }
+
+    fn is_joined(&self) -> bool {
+        let consumer = &*self.consumer;
+        let now = consumer.core.clock.now();
+        let is_agreed = |view: &View| view.ready && (view.subscribed || !consumer.is_lite());
+        let route = consumer.route.lock();
+        route.is_served(now, |endpoints| {
+            consumer.seat(endpoints.text()).is_some_and(|seat| is_agreed(&seat.view()))
+        })
     }
 
     async fn close(&self) {

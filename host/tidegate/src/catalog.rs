@@ -2,9 +2,10 @@
 
 use std::path::Path;
 
+use anyhow::anyhow;
 use tidegate_config::{Catalog, Config, Connector, LoadError, ProcessEnvironment, Role, Unsupported};
 use tidegate_connector::options::{OptionError, Values};
-use tidegate_pipeline::sinks;
+use tidegate_pipeline::{sinks, source_options};
 use tidegate_rocketmq::SourceOptions;
 
 use crate::exit::Failure;
@@ -42,6 +43,22 @@ pub(crate) fn load(path: &Path) -> Result<Config, Failure> {
     let mut config = read(path)?;
     config.resolve_secrets(&ProcessEnvironment).map_err(Failure::config)?;
     Ok(config)
+}
+
+/// Looks at the certificates and keys that sources name. They are used when a flow starts, and whether they can be is
+/// a question of the configuration.
+pub(crate) fn check_tls_files(path: &Path, config: &Config) -> Result<(), Failure> {
+    let mut mistakes = Vec::new();
+    for (name, source) in &config.sources {
+        let options = source_options(name, source).map_err(Failure::config)?;
+        let errors = tidegate_rocketmq::check_tls_files(&options.client);
+        mistakes.extend(errors.iter().map(|error| format!("sources.{name}: {error}")));
+    }
+    if mistakes.is_empty() {
+        return Ok(());
+    }
+    let file = path.display();
+    Err(Failure::config(anyhow!("`{file}` names files that cannot be used:\n{}", mistakes.join("\n"))))
 }
 
 /// Reads and checks a configuration.

@@ -11,9 +11,9 @@ use tidegate_connector::units;
 #[derive(Debug, Parser)]
 #[command(name = "tidegate", version, max_term_width = 100, arg_required_else_help = true)]
 #[command(after_help = "Exit codes: 0 ok, 1 runtime, 2 configuration or usage, 3 environment \
-(broker out of reach, refused credentials, port in use).")]
+(broker out of reach, refused credentials, port in use, output that cannot be written).")]
 pub(crate) struct Cli {
-    /// Write data and errors as JSON
+    /// Write data and errors as JSON; also the log of `run`, unless `log-format` in [host] says otherwise
     #[arg(long, global = true)]
     pub(crate) json: bool,
     #[command(subcommand)]
@@ -32,7 +32,7 @@ pub(crate) enum Command {
     Broker(BrokerArgs),
     /// Send messages to a RocketMQ topic
     Send(SendArgs),
-    /// List a connector's options
+    /// List the keys of a configuration: those of a section, or a connector's options
     Options(OptionsArgs),
     /// Work with policies
     Policy(PolicyArgs),
@@ -71,7 +71,7 @@ pub(crate) struct DemoArgs {
 #[derive(Debug, Args)]
 pub(crate) struct BrokerArgs {
     /// Where to listen; port 0 takes a free one
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8081")]
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8081", value_parser = listen_address)]
     pub(crate) listen: SocketAddr,
     /// A topic to make, as KIND:NAME with KIND lite, normal, fifo or delay; may be given several times
     #[arg(long = "topic", value_name = "KIND:NAME", default_value = "lite:LiteMainTopic")]
@@ -142,8 +142,9 @@ pub(crate) struct SendArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct OptionsArgs {
-    /// The connector; all of them are listed when not given
-    pub(crate) connector: Option<String>,
+    /// A section (host, policies, flows) or a connector; all of them are listed when not given
+    #[arg(value_name = "SECTION|CONNECTOR")]
+    pub(crate) name: Option<String>,
 }
 
 #[derive(Debug, Args)]
@@ -181,6 +182,10 @@ pub(crate) enum PolicyCommand {
 
 fn duration(text: &str) -> Result<Duration, String> {
     units::parse_duration(text).map_err(|error| error.to_string())
+}
+
+fn listen_address(text: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_| "must be an IP address and a port, such as 127.0.0.1:8081".to_owned())
 }
 
 fn phase_duration(text: &str) -> Result<Duration, String> {

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use serde_json::json;
 use tidegate_config::Errors;
 
-use crate::output::Output;
+use crate::output::talk;
 
 /// Why a command failed, by whose it is to mend. Displayed with its causes.
 #[derive(Debug)]
@@ -35,26 +35,24 @@ impl Failure {
 
     /// Says what failed on standard error and gives the exit code: 1 runtime, 2 configuration or usage,
     /// 3 environment.
-    pub(crate) fn report(&self, output: &Output) -> ExitCode {
+    pub(crate) fn report(&self, is_json: bool) -> ExitCode {
         let (code, class, error) = match self {
             Self::Runtime(error) => (1, "runtime", error),
             Self::Config(error) => (2, "config", error),
             Self::Environment(error) => (3, "environment", error),
             Self::Invalid(errors) => {
-                if output.is_json() {
-                    output.talk(&json!({ "errors": errors, "class": "config", "exit-code": 2 }).to_string());
+                if is_json {
+                    talk(&json!({ "errors": errors, "class": "config", "exit-code": 2 }).to_string());
                 } else {
-                    output.talk(&errors.to_string());
+                    talk(&errors.to_string());
                 }
                 return ExitCode::from(2);
             }
         };
-        if output.is_json() {
-            output.talk(
-                &json!({ "error": format!("{error:#}"), "class": class, "exit-code": code }).to_string(),
-            );
+        if is_json {
+            talk(&json!({ "error": format!("{error:#}"), "class": class, "exit-code": code }).to_string());
         } else {
-            output.talk(&format!("error: {error:#}"));
+            talk(&format!("error: {error:#}"));
         }
         ExitCode::from(code)
     }

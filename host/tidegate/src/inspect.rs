@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tidegate_admin::{
     Breaker, CallFailure, FlowState, FlowTotals, FlowView, Generation, Inspect, PolicyState, PolicyView,
-    Refusal,
+    Refusal, UndecidedEndings,
 };
 use tidegate_pipeline::{FlowStatus, Host};
 use tidegate_policy::PolicyStatus;
@@ -26,6 +26,7 @@ impl Inspect for View {
 
 fn flow_view(status: FlowStatus) -> FlowView {
     let totals = status.totals;
+    let undecided = totals.undecided_endings;
     FlowView {
         name: status.name.to_string(),
         source: status.source.to_string(),
@@ -37,9 +38,11 @@ fn flow_view(status: FlowStatus) -> FlowView {
             tidegate_pipeline::FlowState::Stopped => FlowState::Stopped,
             tidegate_pipeline::FlowState::Failed => FlowState::Failed,
         },
+        joined: status.joined,
         remarks: status.remarks,
         in_flight: status.in_flight,
         in_flight_bytes: status.in_flight_bytes,
+        undecided: status.undecided,
         queued: status.queued,
         emitted: status.emitted,
         active_keys: status.active_keys,
@@ -49,6 +52,12 @@ fn flow_view(status: FlowStatus) -> FlowView {
             deferred: totals.deferred,
             rejected: totals.rejected,
             discarded: totals.discarded,
+            undecided_endings: UndecidedEndings {
+                dropped: undecided.dropped,
+                expired: undecided.expired,
+                merged: undecided.merged,
+                released: undecided.released,
+            },
             on_error: totals.on_error,
             emitted: totals.emitted,
             accepted: totals.accepted,
@@ -86,6 +95,7 @@ fn policy_view(status: PolicyStatus) -> PolicyView {
             version: active.version,
             summary: active.summary,
         }),
+        remarks: status.remarks,
         refused: status.last_error.map(|error| Refusal {
             since_unix_ms: error.since,
             check: error.rung.label().to_owned(),

@@ -14,10 +14,14 @@ use std::process::ExitCode;
 use clap::Parser as _;
 
 use crate::cli::{Cli, Command};
+use crate::exit::Failure;
 use crate::output::Output;
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(told) => return tell(&told),
+    };
     let output = Output::new(cli.json);
     let result = match cli.command {
         Command::Run(args) => commands::run::run(&args, &output),
@@ -28,8 +32,21 @@ fn main() -> ExitCode {
         Command::Options(args) => commands::options::run(&args, &output),
         Command::Policy(args) => commands::policy::run(&args, &output),
     };
-    match result {
+    let is_json = output.is_json();
+    match result.and_then(|()| output.written()) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => failure.report(&output),
+        Err(failure) => failure.report(is_json),
+    }
+}
+
+/// Help, the version, or what is wrong with the arguments.
+fn tell(told: &clap::Error) -> ExitCode {
+    let usage = u8::try_from(told.exit_code()).unwrap_or(2);
+    match told.print() {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            let error = anyhow::Error::new(error).context("standard output cannot be written");
+            Failure::Environment(error).report(false)
+        }
+        _ => ExitCode::from(usage),
     }
 }

@@ -1,17 +1,24 @@
 //! Data goes to standard output, talk to standard error.
 
 use std::io::{self, IsTerminal as _, Write as _};
+use std::sync::OnceLock;
+
+use anyhow::anyhow;
+
+use crate::exit::Failure;
 
 /// How a command speaks.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(crate) struct Output {
     json: bool,
     terminal: bool,
+    /// Why data could not be written, the first time.
+    unwritten: OnceLock<io::Error>,
 }
 
 impl Output {
     pub(crate) fn new(json: bool) -> Self {
-        Self { json, terminal: io::stdout().is_terminal() }
+        Self { json, terminal: io::stdout().is_terminal(), unwritten: OnceLock::new() }
     }
 
     /// Whether data is to be JSON.
@@ -24,14 +31,30 @@ impl Output {
         self.terminal && !self.json
     }
 
-    /// Writes a line of data. A reader that has gone away ends the process's interest in writing, not the process.
+    /// Writes a line of data. What goes wrong is remembered for [`written`](Self::written).
     pub(crate) fn data(&self, line: &str) {
-        let _ = writeln!(io::stdout().lock(), "{line}");
+        if let Err(error) = writeln!(io::stdout().lock(), "{line}") {
+            self.note(error);
+        }
     }
 
-    /// Writes a line of talk.
-    pub(crate) fn talk(&self, line: &str) {
-        let _ = writeln!(io::stderr().lock(), "{line}");
+    /// Whether all data so far was written: asked at the end of every command, and by those that better stop.
+    pub(crate) fn written(&self) -> Result<(), Failure> {
+        if let Err(error) = io::stdout().flush() {
+            self.note(error);
+        }
+        match self.unwritten.get() {
+            None => Ok(()),
+            Some(error) => Err(Failure::Environment(anyhow!("standard output cannot be written: {error}"))),
+        }
+    }
+
+    /// A reader that has gone away has read what it wanted, and is no failure.
+    fn note(&self, error: io::Error) {
+        if error.kind() != io::ErrorKind::BrokenPipe {
+            // The first one counts.
+            let _ = self.unwritten.set(error);
+        }
     }
 
     /// Rewrites the last line of a terminal.
@@ -47,4 +70,9 @@ impl Output {
     pub(crate) fn paint(&self, ansi: u8, text: &str) -> String {
         if self.is_terminal() { format!("\x1b[{ansi}m{text}\x1b[0m") } else { text.to_owned() }
     }
+}
+
+/// Writes a line of talk. There is nobody to tell when that fails.
+pub(crate) fn talk(line: &str) {
+    let _ = writeln!(io::stderr().lock(), "{line}");
 }

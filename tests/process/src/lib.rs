@@ -15,8 +15,8 @@ mod program;
 mod tenants;
 
 pub use home::Home;
-pub use program::{Ended, Program, run_to_end};
-pub use tenants::{GROUP, TOPIC, Tenants, start_broker};
+pub use program::{Ended, Program, run_to_end, run_with_input};
+pub use tenants::{GROUP, TOPIC, Tenants, start_broker, start_broker_at};
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -35,13 +35,29 @@ impl Ended {
 /// Runs the program with these arguments in `directory` and waits for its end.
 #[must_use]
 pub fn run_to_end(directory: &Path, arguments: &[&str]) -> Ended {
-    let output = Command::new(program_path())
+    run_with_input(directory, arguments, b"")
+}
+
+/// The same with something on standard input.
+#[must_use]
+pub fn run_with_input(directory: &Path, arguments: &[&str], input: &[u8]) -> Ended {
+    let mut child = Command::new(program_path())
         .args(arguments)
         .current_dir(directory)
         .env_remove("TIDEGATE_CONFIG")
-        .stdin(Stdio::null())
-        .output()
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
         .expect("the program starts");
+    let mut stdin = child.stdin.take().expect("piped");
+    let output = std::thread::scope(|scope| {
+        scope.spawn(move || {
+            // A program that ends before it has read everything has had enough.
+            let _ = stdin.write_all(input);
+        });
+        child.wait_with_output().expect("the end")
+    });
     Ended {
         code: output.status.code(),
         stdout: String::from_utf8(output.stdout).expect("text"),
@@ -98,9 +114,14 @@ impl Program {
 
     /// Asks the admin API, whose address is in the log.
     pub async fn get(&self, path: &str) -> Value {
+        self.ask(path).await.1
+    }
+
+    /// The same with the answer's status.
+    pub async fn ask(&self, path: &str) -> (u16, Value) {
         let address = eventually("the admin API's address in the log", || admin_address(&self.log())).await;
-        let body = http_get(&address, path);
-        serde_json::from_str(&body).unwrap_or(Value::String(body))
+        let (status, body) = http_get(&address, path);
+        (status, serde_json::from_str(&body).unwrap_or(Value::String(body)))
     }
 
     /// Sends a signal by its name.
@@ -169,11 +190,13 @@ fn admin_address(log: &str) -> Option<String> {
     Some(address.split_whitespace().next()?.to_owned())
 }
 
-fn http_get(address: &str, path: &str) -> String {
+fn http_get(address: &str, path: &str) -> (u16, String) {
     let mut stream = TcpStream::connect(address).expect("the admin API is there");
     stream.set_read_timeout(Some(Duration::from_secs(10))).expect("timeout");
     write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").expect("request");
     let mut answer = String::new();
     stream.read_to_string(&mut answer).expect("answer");
-    answer.split_once("\r\n\r\n").map(|(_, body)| body.to_owned()).unwrap_or_default()
+    let status = answer.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status");
+    let body = answer.split_once("\r\n\r\n").map(|(_, body)| body.to_owned()).unwrap_or_default();
+    (status, body)
 }

@@ -15,10 +15,15 @@ pub const GROUP: &str = "GID-lite";
 
 /// Starts a development broker on a free port, with the topic and a wildcard group.
 pub async fn start_broker() -> Broker {
+    start_broker_at(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).await
+}
+
+/// The same at an address that is free.
+pub async fn start_broker_at(address: SocketAddr) -> Broker {
     Broker::start(Options {
         topics: vec![Topic::new(TOPIC, TopicKind::Lite)],
         groups: vec![Group { events_max: 5_000, ..Group::lite(GROUP, TOPIC) }],
-        ..Options::new(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))
+        ..Options::new(address)
     })
     .await
     .expect("the broker starts")

@@ -108,6 +108,13 @@ fn policies_that_are_none() {
         assert_eq!(ended.code, Some(2), "{arguments:?}: {}{}", ended.stdout, ended.stderr);
         let failed: Vec<&str> = ended.stdout.lines().filter(|line| line.contains("FAIL")).collect();
         assert_eq!(failed.len(), 1, "{arguments:?}: one rung says why: {}", ended.stdout);
+        let skipped = ended.stdout.lines().filter(|line| line.contains("skip")).count();
+        assert_eq!(skipped, 0, "{arguments:?}: {}", ended.stdout);
+        assert!(
+            !ended.stdout.contains("appears"),
+            "{arguments:?}: a check waits for nothing: {}",
+            ended.stdout
+        );
         let named = rules.unwrap_or(component);
         assert!(failed[0].contains(named), "{arguments:?}: the sentence names the file: {}", failed[0]);
     }
@@ -155,4 +162,122 @@ async fn what_the_broker_does_not_have() {
         assert!(ended.stdout.contains(says), "{}", ended.stdout);
     }
     broker.stop().await;
+}
+
+/// A full disk behind standard output. A reader that has gone away, as `head` does, is no failure.
+#[test]
+fn output_that_cannot_be_written() {
+    let home = Home::new();
+    home.configure("127.0.0.1:1", "");
+    home.install("fair-share");
+    let policy = ["policy", "check", "policies/fair-share.wasm"];
+    for arguments in
+        [&["options"][..], &["options", "stdout"], &["check"], &policy, &["--json", "options"], &["--help"]]
+    {
+        let run = |stdout: &str| {
+            let program = tidegate_process_tests::program_path();
+            let command = format!("'{}' {} {stdout}", program.display(), arguments.join(" "));
+            let shell = ["-c", &format!("{{ {command}; }} 2>told; echo ${{PIPESTATUS[0]}}")];
+            let output = std::process::Command::new("bash").args(shell).current_dir(home.path()).output();
+            let code = String::from_utf8(output.expect("bash").stdout).expect("text");
+            (code.trim().to_owned(), std::fs::read_to_string(home.file("told")).expect("told"))
+        };
+        let (code, told) = run(">/dev/full");
+        assert_eq!(code, "3", "{arguments:?}: {told}");
+        assert!(told.contains("standard output cannot be written: No space left"), "{arguments:?}: {told}");
+        let (code, told) = run("| true");
+        assert_eq!((&*code, &*told), ("0", ""), "{arguments:?}");
+    }
+}
+
+#[test]
+fn places_where_a_broker_cannot_listen() {
+    let home = Home::new();
+    let taken = TcpListener::bind("127.0.0.1:0").expect("port");
+    let taken = taken.local_addr().expect("address").to_string();
+    for (address, code, says) in [
+        (&*taken, 3, "another program uses the port"),
+        // TEST-NET-1, which no machine has.
+        ("192.0.2.1:8081", 3, "this machine does not have that address"),
+        ("localhost", 2, "must be an IP address and a port"),
+        ("127.0.0.1:99999", 2, "must be an IP address and a port"),
+    ] {
+        let ended = run_to_end(home.path(), &["broker", "--listen", address]);
+        assert_eq!(ended.code, Some(code), "{address}: {}", ended.stderr);
+        let told = ended.stderr.contains("--listen") && ended.stderr.contains(address);
+        assert!(told && ended.stderr.contains(says), "{address}: {}", ended.stderr);
+    }
+}
+
+#[test]
+fn files_for_tls_that_cannot_be_used() {
+    let home = Home::new();
+    home.configure("127.0.0.1:1", "");
+    let text = std::fs::read_to_string(home.file("tidegate.toml")).expect("config").replace(
+        "[sinks.out]",
+        "rocketmq.client.tls-enabled = true\nrocketmq.client.tls-ca-file = \"ca.pem\"\n\
+         rocketmq.client.tls-cert-file = \"own.pem\"\nrocketmq.client.tls-key-file = \"own.key\"\n[sinks.out]",
+    );
+    home.write("tidegate.toml", text);
+    home.write("own.pem", "hello");
+    home.write("own.key", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n");
+    let ended = check(&home, &[]);
+    assert_eq!(ended.code, Some(2), "{}{}", ended.stdout, ended.stderr);
+    let run = run_to_end(home.path(), &["run"]);
+    assert_eq!((run.code, &run.stderr), (Some(2), &ended.stderr), "nothing is joined before that");
+    insta::assert_snapshot!(ended.stderr.trim_end(), @r"
+    error: `tidegate.toml` names files that cannot be used:
+    sources.tenants: `rocketmq.client.tls-ca-file` names `ca.pem`, which cannot be read: No such file or directory (os error 2); give a PEM file that is there
+    sources.tenants: `rocketmq.client.tls-cert-file` names `own.pem`, which holds nothing in PEM; give a PEM file with certificates (`-----BEGIN CERTIFICATE-----`)
+    sources.tenants: `rocketmq.client.tls-key-file` names `own.key`, which holds certificates; give a PEM file with one unencrypted private key (`-----BEGIN PRIVATE KEY-----`)
+    ");
+}
+
+/// Thousands of policies that no flow uses cost nothing: they are named and not loaded.
+#[test]
+fn policies_that_no_flow_uses() {
+    let home = Home::new();
+    home.install("fair-share");
+    let unused = "\n[policies.spare]\ncomponent = \"absent.wasm\"\n";
+    home.configure(
+        "127.0.0.1:1",
+        &format!("throttle = \"fair\"\n[policies.fair]\ncomponent = \"fair-share.wasm\"\n{unused}"),
+    );
+    let ended = check(&home, &[]);
+    assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
+    assert!(
+        ended.stdout.contains("policy fair") && !ended.stdout.contains("policy spare"),
+        "{}",
+        ended.stdout
+    );
+    assert!(ended.stdout.lines().any(|line| line.starts_with("note:") && line.contains("policies.spare")));
+    let listed = run_to_end(home.path(), &["policy", "list"]);
+    assert_eq!(listed.code, Some(0), "{}{}", listed.stdout, listed.stderr);
+    assert!(listed.stdout.contains("no flow uses it, so it is not loaded"), "{}", listed.stdout);
+}
+
+/// All mistakes of a rules file are told together and in its order, the host's and the policy's.
+#[test]
+fn every_mistake_in_a_rules_file() {
+    let home = Home::new();
+    home.install("rate-rules");
+    let check = |rules: &str| {
+        home.write("rules.toml", rules);
+        let arguments = ["policy", "check", "policies/rate-rules.wasm", "--rules", "rules.toml"];
+        let ended = run_to_end(home.path(), &arguments);
+        assert_eq!(ended.code, Some(2), "{}{}", ended.stdout, ended.stderr);
+        let failed = ended.stdout.lines().find(|line| line.contains("FAIL")).expect("a failure").to_owned();
+        let told = failed.split("rules.toml:").skip(1).map(|part| {
+            let (line, rest) = part.split_once(": `").expect("a key");
+            format!("{line} {}", rest.split_once('`').expect("a key").0)
+        });
+        told.collect::<Vec<_>>()
+    };
+    let rules = "[[rule]]\nzone = 1\nrate = 5\narea = 2\n\n[[rule]]\nrate = \"x\"\n\n[[rule]]\nrate = 5\nper = \"all\"\n";
+    assert_eq!(check(rules), ["2 rule[0].zone", "4 rule[0].area", "7 rule[1].rate", "11 rule[2].per"]);
+    let rules = format!("ruls = 1\nalso = 2\n{rules}");
+    assert_eq!(
+        check(&rules),
+        ["1 ruls", "2 also", "4 rule[0].zone", "6 rule[0].area", "9 rule[1].rate", "13 rule[2].per"]
+    );
 }

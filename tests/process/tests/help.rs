@@ -28,14 +28,27 @@ fn help_of_every_command() {
 }
 
 #[test]
-fn options_of_every_connector() {
+fn options_of_every_section_and_connector() {
     let directory = tempfile::tempdir().expect("directory");
-    for connector in ["rocketmq-grpc", "stdout", "discard"] {
-        let ended = run_to_end(directory.path(), &["options", connector]);
+    let ended = run_to_end(directory.path(), &["options"]);
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    insta::assert_snapshot!("options", ended.stdout);
+    let ended = run_to_end(directory.path(), &["--json", "options"]);
+    let all: Vec<serde_json::Value> = serde_json::from_str(&ended.stdout).expect("JSON");
+    assert_eq!(all.len(), 6);
+    for place in &all {
+        let name = place["section"].as_str().or(place["connector"].as_str()).expect("a name");
+        let ended = run_to_end(directory.path(), &["options", name]);
         assert_eq!(ended.code, Some(0), "{}", ended.stderr);
-        insta::assert_snapshot!(format!("options-{connector}"), ended.stdout);
+        for option in place["options"].as_array().expect("options") {
+            let key = option["key"].as_str().expect("a key");
+            assert!(ended.stdout.lines().any(|line| line.split(' ').next() == Some(key)), "{name}: {key}");
+        }
+        insta::assert_snapshot!(format!("options-{name}"), ended.stdout);
+        let ended = run_to_end(directory.path(), &["--json", "options", name]);
+        assert_eq!(serde_json::from_str::<serde_json::Value>(&ended.stdout).expect("JSON"), *place);
     }
     let ended = run_to_end(directory.path(), &["options", "rocketmq"]);
     assert_eq!(ended.code, Some(2));
-    insta::assert_snapshot!(ended.stderr.trim_end(), @"error: there is no connector `rocketmq`, did you mean `rocketmq-grpc`? There are `rocketmq-grpc`, `stdout`, `discard`.");
+    insta::assert_snapshot!(ended.stderr.trim_end(), @"error: there is no section or connector `rocketmq`, did you mean `rocketmq-grpc`? There are `host`, `policies`, `flows`, `rocketmq-grpc`, `stdout`, `discard`.");
 }

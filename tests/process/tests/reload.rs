@@ -75,6 +75,13 @@ async fn edits_and_broken_files_under_load_lose_no_message() {
     assert_eq!(refused["active"]["number"], 3);
     home.write("policies/fair-share.wasm", &component);
     wait_for(&program, "the whole component", |policy| policy["refused"].is_null()).await;
+    program.wait_for_log("what was refused is gone").await;
+
+    home.write("policies/fair-share.toml", "");
+    let refused = wait_for(&program, "blank rules refused", |policy| !policy["refused"].is_null()).await;
+    assert_eq!(refused["active"]["number"], 3, "what ran goes on");
+    home.write("policies/fair-share.toml", &rules);
+    wait_for(&program, "the rules again", |policy| policy["refused"].is_null()).await;
 
     let metrics = program.get("/metrics").await;
     let metrics = metrics.as_str().unwrap();

@@ -5,7 +5,7 @@ use std::net::TcpListener;
 use std::time::Duration;
 
 use serde_json::Value;
-use tidegate_process_tests::{Home, Program, Tenants, eventually, start_broker};
+use tidegate_process_tests::{Home, Program, Tenants, eventually, start_broker, start_broker_at};
 
 const RUN: [&str; 3] = ["run", "--config", "tidegate.toml"];
 
@@ -107,6 +107,7 @@ async fn a_broker_that_is_away_is_waited_for_and_the_status_says_so() {
     program.wait_for_log(&address.to_string()).await;
     let flows = program.get("/api/flows").await;
     assert_eq!(flows["flows"][0]["state"], "running");
+    assert_eq!(flows["flows"][0]["joined"], false);
     let remarks = eventually("a remark", || {
         let flows = tokio::task::block_in_place(|| {
             tokio::runtime::Handle::current().block_on(program.get("/api/flows"))
@@ -115,7 +116,89 @@ async fn a_broker_that_is_away_is_waited_for_and_the_status_says_so() {
     })
     .await;
     assert!(remarks.contains(&address.to_string()), "{remarks}");
+    let (status, unready) = program.ask("/readyz").await;
+    assert_eq!((status, &unready["ready"]), (503, &Value::Bool(false)), "{unready}");
+    assert_eq!(unready["reasons"][0]["flow"], "tenants");
+    let reason = unready["reasons"][0]["reason"].as_str().unwrap();
+    assert!(reason.contains(&address.to_string()), "{reason}");
+    assert_eq!(program.ask("/healthz").await.0, 200);
+    assert_joined(&program, 0).await;
     assert_eq!(program.terminate().await.code, Some(0));
+}
+
+async fn assert_joined(program: &Program, joined: u8) {
+    let metrics = program.get("/metrics").await;
+    let line = format!("tidegate_flow_joined{{flow=\"tenants\"}} {joined}");
+    assert!(metrics.as_str().is_some_and(|text| text.contains(&line)), "{line} is not in {metrics}");
+}
+
+async fn wait_for_readiness(program: &Program, ready: bool) {
+    let deadline = tokio::time::Instant::now() + tidegate_process_tests::PATIENCE;
+    while program.ask("/readyz").await.1["ready"] != ready {
+        assert!(tokio::time::Instant::now() < deadline, "waited in vain for ready = {ready}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert_joined(program, u8::from(ready)).await;
+    assert_eq!(program.get("/api/flows").await["flows"][0]["joined"], ready);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn readiness_follows_the_broker() {
+    let broker = start_broker().await;
+    let home = Home::new();
+    home.configure(&broker.address().to_string(), "");
+    let program = Program::start(home.path(), &RUN);
+    wait_for_readiness(&program, true).await;
+    let address = broker.address();
+    broker.stop().await;
+    wait_for_readiness(&program, false).await;
+    program.wait_for_log("not served by the broker any more").await;
+    let broker = start_broker_at(address).await;
+    wait_for_readiness(&program, true).await;
+    program.wait_for_log("served by the broker again").await;
+    assert_eq!(program.terminate().await.code, Some(0));
+    broker.stop().await;
+}
+
+/// A policy that defers the first message of a lite topic leaves those behind it undecided: they count as that.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_received_is_decided_in_hand_or_accounted_for() {
+    let broker = start_broker().await;
+    let home = Home::new();
+    home.install("rate-rules");
+    home.write(
+        "policies/rate-rules.toml",
+        "[[rule]]\nlite-topic = \"*\"\nrate = 5\nburst = 1\ndelay = \"100ms\"\nmax-delay = \"300ms\"\n",
+    );
+    let policy = "throttle = \"rates\"\n\n[policies.rates]\ncomponent = \"rate-rules.wasm\"\nrules = \"rate-rules.toml\"";
+    home.configure(&broker.address().to_string(), policy);
+    let tenants = Tenants::of(&broker).await;
+    for number in 0..30 {
+        tenants.send("tenant", &format!("{number}")).await;
+    }
+    let program = Program::start(home.path(), &RUN);
+    let deadline = tokio::time::Instant::now() + tidegate_process_tests::PATIENCE;
+    let mut flow = Value::Null;
+    while flow["totals"]["undecided-endings"]["dropped"].as_u64().unwrap_or(0) < 5 {
+        assert!(tokio::time::Instant::now() < deadline, "nothing was dropped: {flow}");
+        flow = program.get("/api/flows").await["flows"][0].clone();
+        let totals = &flow["totals"];
+        let sum = |value: &Value, keys: &[&str]| -> u64 {
+            keys.iter().map(|key| value[key].as_u64().unwrap()).sum()
+        };
+        let decided = sum(totals, &["delivered", "deferred", "rejected", "discarded"]);
+        let left = sum(&totals["undecided-endings"], &["dropped", "expired", "merged", "released"]);
+        assert_eq!(totals["received"], decided + left + flow["undecided"].as_u64().unwrap(), "{flow}");
+    }
+    let metrics = program.get("/metrics").await;
+    let metrics = metrics.as_str().unwrap();
+    assert!(
+        metrics.contains("tidegate_flow_undecided_endings_total{flow=\"tenants\",cause=\"dropped\"}"),
+        "{metrics}"
+    );
+    assert_eq!(program.terminate().await.code, Some(0));
+    tenants.close().await;
+    broker.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -173,9 +256,41 @@ async fn the_configuration_is_reloaded_when_it_is_edited() {
     program.wait_for_log("configuration reloaded").await;
     home.configure(&broker.address().to_string(), "max-delivery-attempt = \"many\"");
     program.wait_for_log("new configuration refused").await;
+    home.configure(&broker.address().to_string(), "max-delivery-attempt = 5");
+    program.wait_for_log("configuration holds what runs again: the refused edit is gone").await;
+    let metrics = program.get("/metrics").await;
+    let successful = "tidegate_host_config_last_reload_successful 1";
+    assert!(metrics.as_str().unwrap().contains(successful), "{metrics}");
     home.configure(&broker.address().to_string(), "max-delivery-attempt = 7\nkey = \"record-key\"");
     program.wait_for_log("needs a restart").await;
-    assert_eq!(program.get("/readyz").await["ready"], true);
+    home.configure(&broker.address().to_string(), "max-delivery-attempt = 7");
+    program.wait_for_log("nothing waits for a restart any more").await;
+    wait_for_readiness(&program, true).await;
     assert_eq!(program.terminate().await.code, Some(0));
+    broker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_log_is_json_when_asked_for_and_the_configuration_has_the_last_word() {
+    let broker = start_broker().await;
+    let home = Home::new();
+    home.configure(&broker.address().to_string(), "");
+    let config = std::fs::read_to_string(home.file("tidegate.toml")).unwrap();
+    for (flag, format, json) in
+        [(true, None, true), (false, None, false), (true, Some("text"), false), (false, Some("json"), true)]
+    {
+        let key = format.map(|format| format!("[host]\nlog-format = \"{format}\""));
+        home.write("tidegate.toml", config.replace("[host]", key.as_deref().unwrap_or("[host]")));
+        let arguments = [&["--json"][..usize::from(flag)], &RUN].concat();
+        let program = Program::start(home.path(), &arguments);
+        program.wait_for_log("admin API listens").await;
+        let ended = program.terminate().await;
+        let is_json = |line: &str| serde_json::from_str::<Value>(line).is_ok();
+        assert!(
+            ended.stderr.lines().all(|line| is_json(line) == json),
+            "{flag} {format:?}: {}",
+            ended.stderr
+        );
+    }
     broker.stop().await;
 }

@@ -14,6 +14,7 @@ use crate::view::{
 #[derive(Clone, Copy)]
 struct Host {
     second: FlowState,
+    joined: bool,
 }
 
 impl Inspect for Host {
@@ -24,9 +25,11 @@ impl Inspect for Host {
             throttle: (name == "first").then(|| "fair".to_owned()),
             sink: "workers".to_owned(),
             state,
+            joined: self.joined || name == "first",
             remarks: remarks.iter().map(ToString::to_string).collect(),
             in_flight: 3,
             in_flight_bytes: 4096,
+            undecided: 0,
             queued: 1,
             emitted: 2,
             active_keys: 2,
@@ -34,6 +37,7 @@ impl Inspect for Host {
         };
         let remarks: &[&str] = match self.second {
             FlowState::Failed => &["standard output is closed"],
+            FlowState::Running if !self.joined => &["not connected yet to the cluster behind b:8081"],
             _ => &[],
         };
         vec![flow("first", FlowState::Running, &[]), flow("second", self.second, remarks)]
@@ -47,6 +51,7 @@ impl Inspect for Host {
             rules: None,
             on_error: "defer:5s".to_owned(),
             active: None,
+            remarks: Vec::new(),
             refused: None,
             breaker: None,
             last_failure: None,
@@ -68,6 +73,7 @@ impl Inspect for Host {
                 version: "0.1.0".to_owned(),
                 summary: "Holds noisy keys back.".to_owned(),
             }),
+            remarks: vec!["the rules' file sets nothing".to_owned()],
             refused: Some(Refusal {
                 since_unix_ms: 1_764_450_000_001,
                 check: "rules".to_owned(),
@@ -88,7 +94,7 @@ impl Inspect for Host {
 }
 
 async fn start(options: Options) -> Server {
-    let host = Arc::new(Host { second: FlowState::Running });
+    let host = Arc::new(Host { second: FlowState::Running, joined: true });
     Server::start(options, host, Telemetry::default()).await.expect("a free port")
 }
 
@@ -240,17 +246,19 @@ async fn every_definition_is_used() {
 }
 
 #[tokio::test]
-async fn ready_means_that_every_flow_runs() {
+async fn ready_means_that_every_flow_runs_and_is_served() {
     let server = start(options()).await;
     let ready = ask(server.address(), "GET", "/readyz").await;
     assert_eq!((ready.status, ready.json()), (200, json!({ "ready": true, "reasons": [] })));
 
-    for (state, reason) in [
-        (FlowState::Failed, "the flow has failed: standard output is closed"),
-        (FlowState::Draining, "the flow is draining"),
-        (FlowState::Stopped, "the flow has stopped"),
+    let away = "the flow is not served by its broker: not connected yet to the cluster behind b:8081";
+    for (state, joined, reason) in [
+        (FlowState::Failed, true, "the flow has failed: standard output is closed"),
+        (FlowState::Draining, true, "the flow is draining"),
+        (FlowState::Stopped, false, "the flow has stopped"),
+        (FlowState::Running, false, away),
     ] {
-        let host = Arc::new(Host { second: state });
+        let host = Arc::new(Host { second: state, joined });
         let server = Server::start(options(), host, Telemetry::default()).await.expect("a free port");
         let answer = ask(server.address(), "GET", "/readyz").await;
         assert_eq!(answer.status, 503);
@@ -330,7 +338,7 @@ async fn a_foreign_name_is_refused() {
 
 #[tokio::test]
 async fn an_address_for_everyone_has_to_be_allowed() {
-    let host = || Arc::new(Host { second: FlowState::Running });
+    let host = || Arc::new(Host { second: FlowState::Running, joined: true });
     let listen = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
     let error = Server::start(Options::new(listen), host(), Telemetry::default()).await.expect_err("refused");
     assert_eq!(
@@ -345,7 +353,7 @@ async fn an_address_for_everyone_has_to_be_allowed() {
 #[tokio::test]
 async fn a_taken_port_is_named() {
     let server = start(options()).await;
-    let host = Arc::new(Host { second: FlowState::Running });
+    let host = Arc::new(Host { second: FlowState::Running, joined: true });
     let error = Server::start(Options::new(server.address()), host, Telemetry::default())
         .await
         .expect_err("the port is taken");
@@ -386,6 +394,47 @@ async fn a_silent_connection_is_closed() {
         stream.read_to_end(&mut rest).await.expect("closed");
         assert!(!String::from_utf8_lossy(&rest).contains("200"), "{rest:?}");
     }
+}
+
+#[tokio::test]
+async fn an_idle_connection_is_closed() {
+    let server = start(Options { head_timeout: Duration::from_millis(50), ..options() }).await;
+    let mut idle = proven(TcpStream::connect(server.address()).await.expect("connected")).await;
+    let mut rest = Vec::new();
+    // Returns only when the server closes; the test's own end is the bound.
+    idle.read_to_end(&mut rest).await.expect("closed");
+    assert_eq!(rest, b"");
+}
+
+#[tokio::test]
+async fn a_body_that_never_comes_is_not_waited_for() {
+    let server = start(options()).await;
+    let mut stream = TcpStream::connect(server.address()).await.expect("connected");
+    let head = b"GET /healthz HTTP/1.1\r\nhost: localhost\r\ncontent-length: 1000\r\n\r\n";
+    stream.write_all(head).await.expect("sent");
+    let mut rest = String::new();
+    let closed = stream.read_to_string(&mut rest);
+    let most = options().head_timeout * 5;
+    tokio::time::timeout(most, closed).await.expect("closed long before its greatest age").expect("received");
+    assert!(rest.contains("200 OK"), "{rest}");
+}
+
+/// As many as there is room for, all half open: whoever comes after them waits for the timeout and no longer.
+#[tokio::test]
+async fn half_open_requests_hold_up_others_only_for_a_moment() {
+    let options = options();
+    assert!(options.head_timeout <= Duration::from_secs(5), "a few seconds");
+    let server = start(Options { head_timeout: Duration::from_millis(100), ..options }).await;
+    let mut half_open = Vec::new();
+    for number in 0..options.connections_max {
+        let mut stream = TcpStream::connect(server.address()).await.expect("connected");
+        stream.write_all(&b"GET /healthz HTTP/1.1\r\nhost: loc"[..number % 32]).await.expect("sent");
+        half_open.push(stream);
+    }
+    let answer = ask(server.address(), "GET", "/healthz");
+    let answer = tokio::time::timeout(options.connection_age_max / 2, answer).await.expect("in time");
+    assert_eq!(answer.status, 200);
+    drop(half_open);
 }
 
 #[tokio::test]

@@ -1,11 +1,13 @@
 use std::time::Duration;
 
+use tidegate_connector::options::Kind;
+
 use proptest::prelude::*;
 
 use super::*;
 use crate::fixtures::{CATALOG, SMALLEST, config, etc, example_with_everything, mistakes, smallest_with};
 use crate::plan;
-use crate::sections::{FLOW_TABLE, HOST_TABLE, KeyBy, LogFormat, LogLevel, OnError, POLICY_TABLE};
+use crate::sections::{FLOW_TABLE, HOST_TABLE, KeyBy, LogLevel, OnError, POLICY_TABLE, SECTIONS};
 
 #[test]
 fn the_smallest_configuration_has_every_default() {
@@ -15,7 +17,7 @@ fn the_smallest_configuration_has_every_default() {
     assert_eq!(config.host.admin_listen.to_string(), "127.0.0.1:9640");
     assert_eq!(config.host.drain_timeout, Duration::from_secs(30));
     assert_eq!(config.host.log_level, LogLevel::Info);
-    assert_eq!(config.host.log_format, LogFormat::Text);
+    assert_eq!(config.host.log_format, None);
     let flow = &config.flows["orders"];
     assert_eq!((&*flow.source, &*flow.sink, &flow.throttle), ("orders", "out", &None));
     assert_eq!(flow.key, KeyBy::LiteTopic);
@@ -68,6 +70,59 @@ fn the_example_has_every_key_and_the_true_defaults() {
             {
                 assert_eq!(full.written[path].get(spec.key), Some(default), "{path}.{}", spec.key);
             }
+        }
+    }
+}
+
+/// What `tidegate options` lists is what the parser takes: every key listed is accepted, and changes what comes out of
+/// the parser.
+#[test]
+fn every_key_listed_is_accepted_and_has_an_effect() {
+    const BARE: &str = "[policies.p]\ncomponent = \"p.wasm\"\n[policies.q]\ncomponent = \"q.wasm\"\n[sinks.dead]\nconnector = \"stdout\"\n\
+                        [sources.other]\nconnector = \"rocketmq-grpc\"\nrocketmq.client.endpoints = \"h:1\"\n\
+                        rocketmq.source.main-topic = \"T\"\nrocketmq.source.consumer-group = \"G\"\n[host]\n";
+    let before = smallest_with("[sources.orders]", &format!("{BARE}[sources.orders]"));
+    let parsed = config(&before);
+    for (section, table) in SECTIONS.iter().map(|section| (section.name, section.table)) {
+        let header = match section {
+            "host" => "[host]",
+            "policies" => "[policies.p]",
+            _ => "[flows.orders]",
+        };
+        for spec in table.options {
+            // A value that is not the default, nor what the text has already.
+            let value = match (section, spec.key, spec.kind) {
+                ("flows", "source", _) => "\"other\"".to_owned(),
+                ("flows", "throttle", _) => "\"p\"".to_owned(),
+                ("flows", "sink" | "dead-letter", _) => "\"dead\"".to_owned(),
+                ("flows", "key", _) => "\"record-key\"".to_owned(),
+                ("policies", "on-error", _) => "\"stop\"".to_owned(),
+                ("policies", "sha256", _) => format!("\"{}\"", "a".repeat(64)),
+                ("host", "admin-listen", _) => "\"127.0.0.1:1\"".to_owned(),
+                (_, _, Kind::Bool) => "true".to_owned(),
+                (_, _, Kind::Integer { min, .. }) => (min + 1).to_string(),
+                (_, _, Kind::Duration { min_millis, .. }) => format!("\"{}ms\"", min_millis + 1),
+                (_, _, Kind::Size { min, .. }) => format!("\"{}B\"", min + 1),
+                (_, _, Kind::Choice(words)) => format!("\"{}\"", words.last().expect("a word")),
+                (_, _, Kind::Path) => "\"elsewhere\"".to_owned(),
+                (_, key, Kind::Text | Kind::PolicyName) => panic!("`{section}.{key}` needs a value here"),
+            };
+            let line = format!("{} = {value}\n", spec.key);
+            let mut lines: Vec<&str> = before.lines().collect();
+            let at = lines.iter().position(|line| *line == header).expect("the section") + 1;
+            lines.retain(|line| !line.starts_with(&format!("{} = ", spec.key)) || spec.key == "component");
+            if spec.key == "component" {
+                lines.remove(at);
+            }
+            lines.insert(at, &line);
+            let text = lines.join("\n");
+            let changed = parse("/etc/tidegate/tidegate.toml", &text, &CATALOG).unwrap_or_else(|errors| {
+                panic!("`{section}.{}` is listed and not accepted: {errors}", spec.key)
+            });
+            let same = parsed.host == changed.host
+                && parsed.policies == changed.policies
+                && parsed.flows == changed.flows;
+            assert!(!same, "`{section}.{}` is listed and has no effect", spec.key);
         }
     }
 }

@@ -34,7 +34,7 @@ fn the_log_level_changes_live_and_the_format_does_not() {
         planned("[flows.orders]", "[host]\nlog-level = \"debug\"\nlog-format = \"json\"\n[flows.orders]");
     assert_eq!(
         plan.to_string(),
-        "`host.log-level`: `info` -> `debug` (at once)\n`host.log-format`: `text` -> `json` (needs a restart)"
+        "`host.log-level`: `info` -> `debug` (at once)\n`host.log-format`: none -> `json` (needs a restart)"
     );
     assert!(plan.changes_log_level());
 }

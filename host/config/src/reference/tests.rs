@@ -1,6 +1,6 @@
 use super::*;
 use crate::fixtures::{BROKER, STDOUT};
-use crate::sections::{FLOW_TABLE, HOST_TABLE, POLICY_TABLE};
+use crate::sections::{FLOW_TABLE, HOST_TABLE, POLICY_TABLE, SECTIONS};
 
 const TABLES: [&Table; 5] = [&BROKER, &STDOUT, &HOST_TABLE, &POLICY_TABLE, &FLOW_TABLE];
 
@@ -11,7 +11,7 @@ fn text_of_a_connector() {
 
 #[test]
 fn text_of_the_hosts_own_sections() {
-    insta::assert_snapshot!([&HOST_TABLE, &POLICY_TABLE, &FLOW_TABLE].map(reference).join("\n"));
+    insta::assert_snapshot!(SECTIONS.iter().map(section_reference).collect::<Vec<_>>().join("\n"));
 }
 
 #[test]

@@ -11,7 +11,7 @@ use crate::error::Problem;
 
 /// The keys of `[flows.NAME]`.
 pub const FLOW_TABLE: Table = Table {
-    connector: "flow",
+    connector: "flows",
     summary: "A flow: source, throttle policy, sink, and the safety valves that no policy can override.",
     options: &[
         option("source", Kind::Text, Default::Required, "The name of a source; each source feeds one flow."),
@@ -50,13 +50,15 @@ pub const FLOW_TABLE: Table = Table {
             "max-total-deferral",
             Kind::Duration { min_millis: 1_000, max_millis: 2_592_000_000 },
             Default::Value("24h"),
-            "The longest that one message is deferred in all; then it ends as `exhausted` says. Changes live.",
+            "The longest that one message is deferred in all; then it ends as `exhausted` says. Keep it well under the topic's \
+             `lite.topic.expiration`, after which the broker drops a lite topic with all that is in it. Changes live.",
         ),
         option(
             "exhausted",
             Kind::Choice(&["accept", "reject"]),
             Default::Value("accept"),
-            "What becomes of a message after its last attempt or deferral: settled as done, or rejected. Changes live.",
+            "What becomes of a message after its last attempt or deferral: delivered like any other, or rejected. Changes \
+             live.",
         ),
         option(
             "queue-messages",

@@ -36,12 +36,15 @@ pub const HOST_TABLE: Table = Table {
             "info",
             "The least important lines to log. Changes live.",
         ),
-        option(
-            "log-format",
-            Kind::Choice(&["text", "json"]),
-            "text",
-            "How log lines look: text for people, or one JSON object a line.",
-        ),
+        OptionSpec {
+            key: "log-format",
+            kind: Kind::Choice(&["text", "json"]),
+            default: Default::None,
+            side: Side::Both,
+            secret: false,
+            summary: "How log lines look: text for people, or one JSON object a line. Without it text, and JSON for \
+                      `tidegate --json run`.",
+        },
     ],
 };
 
@@ -63,8 +66,8 @@ pub struct Host {
     pub drain_timeout: Duration,
     /// The least important lines to log.
     pub log_level: LogLevel,
-    /// How log lines look.
-    pub log_format: LogFormat,
+    /// How log lines look, when the configuration says so.
+    pub log_format: Option<LogFormat>,
 }
 
 /// How important a log line is.
@@ -130,10 +133,10 @@ impl Host {
             admin_allow_remote: values.flag("admin-allow-remote"),
             drain_timeout: values.duration("drain-timeout")?,
             log_level: LogLevel::from_word(values.text("log-level")?)?,
-            log_format: match values.text("log-format")? {
+            log_format: values.text("log-format").map(|word| match word {
                 "json" => LogFormat::Json,
                 _ => LogFormat::Text,
-            },
+            }),
         })
     }
 }

@@ -12,7 +12,7 @@ use crate::error::Problem;
 
 /// The keys of `[policies.NAME]`.
 pub const POLICY_TABLE: Table = Table {
-    connector: "policy",
+    connector: "policies",
     summary: "A throttle policy: a component, its rules, and the limits that it lives in. All of it changes live.",
     options: &[
         option("component", Kind::Path, Default::Required, "The .wasm file; counts from `policy-dir`."),

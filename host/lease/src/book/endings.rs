@@ -27,6 +27,7 @@ impl LeaseBook {
             // The settler finds out whether it still counts.
             State::Settling(_) | State::Sent { .. } => return,
         };
+        self.undecided.expired += u64::from(matches!(entry.state, State::Received));
         let message = entry.message.id.clone();
         let key = Arc::clone(&self.keys[entry.key].name);
         self.events.push(BookEvent::Expired { message: message.clone(), key, stage });
@@ -86,6 +87,7 @@ impl LeaseBook {
                 overtaken += 1;
             } else {
                 let entry = self.forget(now, at);
+                self.undecided.dropped += u64::from(matches!(entry.state, State::Received));
                 let kind = if entry.was_emitted { RerunKind::Duplicate } else { RerunKind::Dropped };
                 self.attempts.change(&entry.message.id, |record| record.rerun = Some(kind));
                 dropped += 1;

@@ -51,6 +51,7 @@ impl LeaseBook {
             Held::Namesake => self.enter(now, delivery, key, run, false),
             Held::Older(at) => self.replace(now, at, delivery, key, run),
             Held::Newer => {
+                self.undecided.merged += 1;
                 self.note_rerun(&delivery, key, RerunKind::StillHeld);
                 if let Some(run) = run {
                     self.runs.tidy(run);
@@ -88,6 +89,7 @@ impl LeaseBook {
                 self.enter(now, delivery, key, run, true);
             }
             _ => {
+                self.undecided.merged += 1;
                 self.note_rerun(&delivery, key, RerunKind::StillHeld);
                 self.renew(at, delivery, run);
             }
@@ -181,6 +183,7 @@ impl LeaseBook {
     }
 
     fn drop_behind_deferral(&mut self, delivery: &Delivery) {
+        self.undecided.dropped += 1;
         self.attempts.change(&delivery.message.id, |record| {
             record.rerun.get_or_insert(RerunKind::Dropped);
         });

@@ -56,7 +56,8 @@ impl LeaseBook {
         self.leave_queue(at);
         self.wheel.remove(&mut self.entries, at);
         let comes_again = plan.comes_again();
-        self.set_state(at, State::Settling(plan));
+        let state = self.set_state(at, State::Settling(plan));
+        self.undecided.released += u64::from(matches!(state, State::Received));
         let Some(run) = self.entries[at].run else {
             self.entries[at].place = Place::Ready;
             self.ready.push_back(&mut self.entries, at);

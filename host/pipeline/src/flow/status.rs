@@ -45,12 +45,17 @@ pub struct FlowStatus {
     pub sink: Arc<str>,
     /// Where it is in its life.
     pub state: FlowState,
+    /// Whether its broker serves it: not before the source has joined, and not when it has been away for
+    /// [`AWAY_GRACE`](crate::AWAY_GRACE).
+    pub joined: bool,
     /// What there is to say about it, in sentences: why it failed, what keeps the source from receiving.
     pub remarks: Vec<String>,
     /// Deliveries held.
     pub in_flight: usize,
     /// Bytes held.
     pub in_flight_bytes: usize,
+    /// Deliveries that wait for their decision.
+    pub undecided: usize,
     /// Accepted deliveries that wait for the sink.
     pub queued: usize,
     /// Deliveries with the sink.
@@ -62,6 +67,9 @@ pub struct FlowStatus {
 }
 
 /// Counts since a flow began.
+///
+/// `received` is always `delivered + deferred + rejected + discarded`, and what left without a decision
+/// (`undecided_endings`), and what waits for one ([`FlowStatus::undecided`]).
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct Totals {
@@ -75,6 +83,8 @@ pub struct Totals {
     pub rejected: u64,
     /// Verdicts `discard`.
     pub discarded: u64,
+    /// Deliveries that left without a decision.
+    pub undecided_endings: UndecidedEndings,
     /// Decisions that `on-error` took, since the policy could not.
     pub on_error: u64,
     /// Deliveries handed to the sink.
@@ -89,4 +99,18 @@ pub struct Totals {
     pub redelivered: u64,
     /// Receives that failed.
     pub receive_errors: u64,
+}
+
+/// Deliveries that left without a decision, by why.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct UndecidedEndings {
+    /// An earlier message of their ordered key comes again, and they with it.
+    pub dropped: u64,
+    /// Their lease ran out; they come again.
+    pub expired: u64,
+    /// Their message was held already; they renewed its lease.
+    pub merged: u64,
+    /// Given back to the broker by a drain.
+    pub released: u64,
 }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tidegate_connector::{Clock, Settler, Support};
-use tidegate_lease::{BookEvent, Decide, LeaseBook, RerunKind, Stage};
+use tidegate_connector::{Clock, Settler, Source, Support};
+use tidegate_lease::{BookEvent, Decide, LeaseBook, RerunKind, Stage, Undecided};
 use tidegate_model::{
     Capacity, Deferral, Delivery, Emission, Instant, Report, SettleError, SettleFault, Settlement, Verb,
     Verdict,
@@ -13,16 +13,17 @@ use tidegate_model::{
 use tidegate_policy::{Answer, Question, ThrottleCaller};
 use tidegate_telemetry::Telemetry;
 use tidegate_telemetry::events::flow::{
-    BookBug, Irregularity, Origin, Progress, ReceiveFailed, ReceivesAgain, Rejected, SettleFailed,
-    SettleResult, StateChanged, Turned, VerdictKind,
+    BookBug, Irregularity, JoinState, Joined, Origin, Progress, ReceiveFailed, ReceivesAgain, Rejected,
+    SettleFailed, SettleResult, StateChanged, Turned, UndecidedEnd, VerdictKind,
 };
 use tokio::sync::mpsc;
 
 use super::dead_letter::DeadLetters;
+use super::presence::{Change, Presence};
 use super::receive::{Arrival, Workers};
 use super::settle::{Settled, Settling};
 use super::sink::{SinkNews, SinkPort};
-use super::{Command, FlowOptions, FlowParts, FlowState, FlowStatus, Totals};
+use super::{Command, FlowOptions, FlowParts, FlowState, FlowStatus, Totals, UndecidedEndings};
 
 /// Decisions in one turn. A policy that takes its whole deadline for each then holds the loop for about a second at
 /// worst, and leases, reports and results are looked at in between.
@@ -33,6 +34,8 @@ const DECIDING_PER_TURN: Duration = Duration::from_millis(20);
 const EVENTS_PER_TURN: usize = 16;
 /// Emissions in one batch to a sink.
 const EMISSIONS_PER_BATCH: usize = 128;
+/// How often the source is asked whether the broker serves it. A look costs a lock and no I/O.
+const LOOK_INTERVAL: Duration = Duration::from_millis(500);
 
 /// The task that owns a flow's book.
 pub(super) struct Turner {
@@ -41,6 +44,9 @@ pub(super) struct Turner {
     clock: Clock,
     telemetry: Telemetry,
     status: Arc<Mutex<FlowStatus>>,
+    source: Arc<dyn Source>,
+    presence: Presence,
+    look_due: Instant,
     settler: Arc<dyn Settler>,
     caller: Option<ThrottleCaller>,
     workers: Workers,
@@ -83,6 +89,9 @@ impl Turner {
             sink: SinkPort::start(parts.sink),
             dead_letters: parts.dead_letter.map(DeadLetters::start),
             caller: parts.throttle.map(|throttle| throttle.caller()),
+            source: parts.source,
+            presence: Presence::default(),
+            look_due: clock.now(),
             settler: parts.settler,
             state: FlowState::Running,
             failure: None,
@@ -98,11 +107,13 @@ impl Turner {
 
     pub(super) async fn run(mut self, mut commands: mpsc::Receiver<Command>) {
         self.say_state(None);
+        self.telemetry.emit(Joined { flow: &self.options.name, state: JoinState::Joining });
         loop {
             let more = self.act();
             if self.failure.is_some() {
                 self.start_draining().await;
             }
+            self.look_at_source();
             self.publish();
             if self.is_finished() {
                 break;
@@ -121,7 +132,9 @@ impl Turner {
     }
 
     async fn wait(&mut self, commands: &mut mpsc::Receiver<Command>) -> Event {
-        let wake_at = self.book.poll_timeout().map(|at| self.clock.deadline(at));
+        let look_due = (self.state == FlowState::Running).then_some(self.look_due);
+        let wake_at = [self.book.poll_timeout(), look_due].into_iter().flatten().min();
+        let wake_at = wake_at.map(|at| self.clock.deadline(at));
         let timeout = async {
             match wake_at {
                 Some(at) => tokio::time::sleep_until(at).await,
@@ -281,6 +294,24 @@ impl Turner {
             }
             self.book.handle_settled(now, id, result);
         }
+    }
+
+    /// Looks whether the broker serves the flow, when it is time to.
+    fn look_at_source(&mut self) {
+        let now = self.clock.now();
+        if self.state != FlowState::Running || now < self.look_due {
+            return;
+        }
+        self.look_due = now + LOOK_INTERVAL;
+        let change = self.presence.handle_look(now, self.source.is_joined());
+        let Some(change) = change else { return };
+        let remark = if change == Change::Away { self.source.status() } else { None };
+        let state = match change {
+            Change::Joined => JoinState::Joined,
+            Change::Away => JoinState::Away { remark: remark.as_deref() },
+            Change::Back => JoinState::Back,
+        };
+        self.telemetry.emit(Joined { flow: &self.options.name, state });
     }
 
     // === outputs ===
@@ -461,22 +492,48 @@ impl Turner {
 
     fn publish(&mut self) {
         let counts = self.book.counts();
+        self.count_undecided(counts.undecided);
         self.telemetry.emit(Turned {
             flow: &self.options.name,
             progress: &mut self.progress,
             in_flight: counts.in_flight,
             in_flight_bytes: counts.in_flight_bytes,
+            undecided: counts.received,
             queued: counts.queued,
             keys: counts.active_keys,
         });
         let mut status = self.status.lock();
         status.state = self.state;
+        status.joined = self.presence.is_served();
         status.in_flight = counts.in_flight;
         status.in_flight_bytes = counts.in_flight_bytes;
+        status.undecided = counts.received;
         status.queued = counts.queued;
         status.emitted = counts.emitted;
         status.active_keys = counts.active_keys;
         status.totals = self.totals;
+    }
+
+    /// Takes over what the book counts since its beginning.
+    fn count_undecided(&mut self, counts: Undecided) {
+        let before = &mut self.totals.undecided_endings;
+        let now = UndecidedEndings {
+            dropped: counts.dropped,
+            expired: counts.expired,
+            merged: counts.merged,
+            released: counts.released,
+        };
+        for (cause, before, now) in [
+            (UndecidedEnd::Dropped, before.dropped, now.dropped),
+            (UndecidedEnd::Expired, before.expired, now.expired),
+            (UndecidedEnd::Merged, before.merged, now.merged),
+            (UndecidedEnd::Released, before.released, now.released),
+        ] {
+            if now > before {
+                self.progress.undecided_endings.push((cause, now - before));
+            }
+        }
+        *before = now;
     }
 
     // === the end ===
@@ -515,8 +572,12 @@ impl Turner {
         }
         self.state = if self.failure.is_some() { FlowState::Failed } else { FlowState::Stopped };
         self.publish();
+        self.telemetry.emit(Joined { flow: &self.options.name, state: JoinState::Left });
         let failure = self.failure.take();
-        self.status.lock().remarks.extend(failure.clone());
+        let mut status = self.status.lock();
+        status.joined = false;
+        status.remarks.extend(failure.clone());
+        drop(status);
         self.say_state(failure.as_deref());
     }
 

@@ -17,7 +17,12 @@ fn parameters() -> Vec<Parameter> {
 
 fn check(text: &str) -> Result<String, String> {
     let source = Source { file: Path::new("fair.toml"), text };
-    read(Some(source), &parameters()).map_err(|errors| errors.to_string())
+    let reading = read(Some(source), &parameters()).map_err(|errors| errors.to_string())?;
+    if reading.errors.is_empty() {
+        Ok(reading.rules.to_string())
+    } else {
+        Err(RuleErrors(reading.errors).to_string())
+    }
 }
 
 #[test]
@@ -50,7 +55,7 @@ fn a_required_key_that_is_missing_is_named() {
         check("").unwrap_err(),
         "fair.toml: `delay`: is missing (a duration such as `250ms` or `1m30s`: the delay)"
     );
-    assert_eq!(read(None, &[]).unwrap(), "{}");
+    assert_eq!(read(None, &[]).unwrap().rules.to_string(), NOTHING);
 }
 
 #[test]
@@ -80,4 +85,22 @@ fn a_refusal_has_the_line_of_the_key_that_it_names() {
     assert_eq!(line("rule[7].rate"), Some(3), "or where the deepest known part is");
     assert_eq!(line("other"), None);
     assert_eq!(line(""), None);
+}
+
+#[test]
+fn mistakes_are_told_in_the_order_of_the_file_the_policys_own_among_them() {
+    let text = "zeta = 1\nshare = 7.0\ndelay = 5\nalpha = 2\n";
+    let source = Source { file: Path::new("r.toml"), text };
+    let reading = read(Some(source), &parameters()).unwrap();
+    assert_eq!(reading.rules.to_string(), "{\"share\":7.0}", "what fits is for the policy to judge");
+    let refusals = vec![
+        ("share".to_owned(), "must be 0 to 1".to_owned()),
+        ("delay".to_owned(), "is missing".to_owned()),
+    ];
+    let lines: Vec<_> = with_refusals(Some(source), reading.errors, refusals)
+        .0
+        .into_iter()
+        .map(|error| format!("{} {}", error.line.unwrap(), error.key))
+        .collect();
+    assert_eq!(lines, ["1 zeta", "2 share", "3 delay", "4 alpha"]);
 }

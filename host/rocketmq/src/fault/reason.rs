@@ -46,6 +46,8 @@ pub enum Reason {
     HandleGone,
     /// A kind of message that the topic does not take.
     WrongMessageType,
+    /// The body, or body and properties together, are larger than the server takes.
+    TooLarge,
     /// The broker behind the proxy does not answer.
     BrokerDown,
     /// The server failed without saying anything that we know.
@@ -86,6 +88,7 @@ impl Reason {
             | Self::LiteTopicQuota
             | Self::HandleGone
             | Self::WrongMessageType
+            | Self::TooLarge
             | Self::Refused => false,
         }
     }
@@ -150,6 +153,7 @@ pub(crate) fn of_status(method: Method, code: i32, text: &str) -> Reason {
         Code::IllegalTopic if method == Method::SyncLiteSubscription => Reason::GroupBoundElsewhere,
         Code::ConsumerGroupNotFound | Code::IllegalConsumerGroup => Reason::GroupUnknown,
         Code::MessagePropertyConflictWithType => Reason::WrongMessageType,
+        Code::MessageBodyTooLarge | Code::MessagePropertiesTooLarge => Reason::TooLarge,
         Code::HaNotAvailable | Code::MasterPersistenceTimeout | Code::SlavePersistenceTimeout => {
             Reason::NotDurable
         }
@@ -183,7 +187,7 @@ pub(crate) fn of_grpc(code: tonic::Code, text: &str, finding: &Finding) -> Reaso
 
 /// Several causes share one code, above all 50001 and gRPC INTERNAL: the texts of 5.5.0 tell them apart.
 fn of_text(text: &str) -> Option<Reason> {
-    const TEXTS: [(&str, Reason); 15] = [
+    const TEXTS: [(&str, Reason); 16] = [
         ("Client type is not consumer", Reason::ClientTypeRefused),
         ("regular group cannot use LITE mode", Reason::GroupNotLite),
         ("is expected to bind topic null", Reason::GroupNotLite),
@@ -194,6 +198,7 @@ fn of_text(text: &str) -> Option<Reason> {
         ("\"this.channel\" is null", Reason::SettingsUnknown),
         ("expected type is UNSPECIFIED", Reason::TopicUnknown),
         ("message type not match", Reason::WrongMessageType),
+        ("msg body or properties length not matched", Reason::TooLarge),
         ("RemotingSendRequestException", Reason::BrokerDown),
         ("RemotingConnectException", Reason::BrokerDown),
         ("RemotingTimeoutException", Reason::BrokerDown),

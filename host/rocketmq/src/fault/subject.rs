@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{Method, Reason};
-use crate::options::TopicKind;
+use crate::options::{OptionNames, TopicKind};
 
 /// What a client's calls to one endpoint are about.
 #[derive(Clone, Debug)]
@@ -18,6 +18,8 @@ pub(crate) struct Subject {
     pub(crate) group: Option<Arc<str>>,
     /// The kind of topic that the user chose; `None` for producers.
     pub(crate) topic_kind: Option<TopicKind>,
+    /// What the user's options are called.
+    pub(crate) names: &'static OptionNames,
 }
 
 impl Subject {
@@ -49,7 +51,11 @@ impl Subject {
             Method::AckMessage => "acknowledge a message".to_owned(),
             Method::ChangeInvisibleDuration => "change the lease of a message".to_owned(),
             Method::ForwardMessageToDeadLetterQueue => "dead-letter a message".to_owned(),
-            Method::SendMessage => format!("send to topic `{topic}`"),
+            Method::SendMessage => match &self.topic {
+                Some(topic) => format!("send to topic `{topic}`"),
+                // A producer's session is for every topic.
+                None => "send".to_owned(),
+            },
             Method::NotifyClientTermination => "take leave of the server".to_owned(),
         }
     }
@@ -58,33 +64,46 @@ impl Subject {
     pub(super) fn advice(&self, method: Method, reason: Reason) -> Option<String> {
         let topic = self.topic.as_deref().unwrap_or("TOPIC");
         let group = self.group.as_deref().unwrap_or("GROUP");
+        let OptionNames { endpoints, tls, tls_ca_file, access_key, secret_key, .. } = self.names;
         let lite = self.topic_kind == Some(TopicKind::Lite);
         Some(match reason {
-            Reason::Unreachable => "check that a RocketMQ proxy runs there and that `rocketmq.client.endpoints` names \
-                its gRPC port (8081 by default)"
-                .to_owned(),
-            Reason::TimedOut if self.endpoint.is_none() => "check that `rocketmq.client.endpoints` names the gRPC \
-                port of a RocketMQ proxy (8081 by default), or raise `rocketmq.client.request-timeout`"
-                .to_owned(),
-            Reason::NotAProxy => "`rocketmq.client.endpoints` must name the proxy's gRPC port (8081 by default), not \
-                the name server's (9876) or a broker's; if the server wants TLS, set `rocketmq.client.tls-enabled` \
-                to true"
-                .to_owned(),
-            Reason::TlsMismatch => "make `rocketmq.client.tls-enabled` fit the server".to_owned(),
-            Reason::TlsFailed => "give the CA that signed the server's certificate as `rocketmq.client.tls-ca-file`, \
-                and a certificate of our own as `rocketmq.client.tls-cert-file` if the server asks for one"
-                .to_owned(),
+            Reason::Unreachable => format!(
+                "check that a RocketMQ proxy runs there and that `{endpoints}` names its gRPC port (8081 by default)"
+            ),
+            Reason::TimedOut if self.endpoint.is_none() => {
+                let raise = self.names.request_timeout.map(|name| format!(", or raise `{name}`"));
+                format!(
+                    "check that `{endpoints}` names the gRPC port of a RocketMQ proxy (8081 by default){}",
+                    raise.unwrap_or_default()
+                )
+            }
+            Reason::NotAProxy => format!(
+                "`{endpoints}` must name the proxy's gRPC port (8081 by default), not the name server's (9876) or a \
+                 broker's; if the server wants TLS, turn it on with `{tls}`"
+            ),
+            Reason::TlsMismatch => format!("make `{tls}` fit the server"),
+            Reason::TlsFailed => {
+                let own = self.names.tls_cert_file.map(|name| {
+                    format!(", and a certificate of our own as `{name}` if the server asks for one")
+                });
+                format!(
+                    "give the CA that signed the server's certificate as `{tls_ca_file}`{}",
+                    own.unwrap_or_default()
+                )
+            }
             Reason::Access => format!(
-                "check `rocketmq.client.access-key` and `rocketmq.client.secret-key`, and that this user may {}",
+                "check `{access_key}` and `{secret_key}`, and that this user may {}",
                 if self.group.is_some() {
                     format!("subscribe to topic `{topic}` with group `{group}` (action Sub on both)")
                 } else {
                     format!("publish to topic `{topic}` (action Pub)")
                 }
             ),
-            Reason::ServerTooOld if lite => "lite topics with a wildcard group need RocketMQ 5.5.0 or newer, with \
+            Reason::ServerTooOld if lite => {
+                "lite topics with a wildcard group need RocketMQ 5.5.0 or newer, with \
                 the proxy in cluster mode"
-                .to_owned(),
+                    .to_owned()
+            }
             Reason::ClientTypeRefused => {
                 "lite topics with a wildcard group need RocketMQ 5.5.0 or newer".to_owned()
             }
@@ -103,8 +122,17 @@ impl Subject {
                 "raise the group's quota: `mqadmin updateSubGroup -n NAMESERVER:9876 -c CLUSTER -g {group} \
                  --attributes \"+lite.sub.client.quota=5000\"`"
             ),
-            Reason::LiteTopicQuota => "raise `maxLmqConsumeQueueNum` of the broker, or use fewer lite topics".to_owned(),
-            Reason::WrongMessageType => "the kind of message must be the `message.type` of the topic".to_owned(),
+            Reason::LiteTopicQuota => {
+                "raise `maxLmqConsumeQueueNum` of the broker, or use fewer lite topics".to_owned()
+            }
+            Reason::WrongMessageType => {
+                "the kind of message must be the `message.type` of the topic".to_owned()
+            }
+            Reason::TooLarge => {
+                "the server counts the body and all properties together, its own of some hundred bytes \
+                included: send a smaller body, or raise the server's `maxMessageSize`"
+                    .to_owned()
+            }
             Reason::SettingsUnknown if method != Method::Heartbeat => "they are sent again".to_owned(),
             _ => return None,
         })

@@ -104,5 +104,46 @@ fn subject() -> Subject {
         topic: Some("T".into()),
         group: Some("G".into()),
         topic_kind: Some(TopicKind::Lite),
+        names: &crate::OptionNames::KEYS,
     }
+}
+
+/// Whoever gave flags is not told of keys.
+#[test]
+fn advice_speaks_of_options_by_the_names_that_it_is_given() {
+    const FLAGS: crate::OptionNames = crate::OptionNames {
+        endpoints: "--endpoints",
+        tls: "--tls",
+        tls_ca_file: "--tls-ca-file",
+        tls_cert_file: None,
+        tls_key_file: None,
+        access_key: "--access-key",
+        secret_key: "SECRET_KEY",
+        request_timeout: None,
+    };
+    let producer = Subject { endpoint: None, group: None, topic_kind: None, names: &FLAGS, ..subject() };
+    for reason in [
+        Reason::Unreachable,
+        Reason::TimedOut,
+        Reason::NotAProxy,
+        Reason::TlsMismatch,
+        Reason::TlsFailed,
+        Reason::Access,
+        Reason::TopicUnknown,
+        Reason::WrongMessageType,
+        Reason::TooLarge,
+        Reason::LiteTopicQuota,
+    ] {
+        let said = CallError::other(&producer, Method::SendMessage, reason, "x").to_string();
+        assert!(said.contains("; ") && !said.contains("rocketmq.client"), "{said}");
+    }
+}
+
+#[test]
+fn what_is_too_large_is_not_tried_again() {
+    let text =
+        "the message is illegal, maybe msg body or properties length not matched. msg body length limit";
+    let error = CallError::answered(&subject(), Method::SendMessage, 50_001, text);
+    assert_eq!(error.reason(), Reason::TooLarge);
+    assert!(!error.reason().is_retryable());
 }

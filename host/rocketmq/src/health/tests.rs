@@ -85,6 +85,7 @@ fn the_last_failure_is_told_until_a_receive_works() {
         topic: Some("T".into()),
         group: Some("G".into()),
         topic_kind: None,
+        names: &crate::OptionNames::KEYS,
     };
     let mut health = health();
     assert!(!health.has_worked());

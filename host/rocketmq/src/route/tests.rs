@@ -139,6 +139,34 @@ fn without_a_session_there_is_nobody_to_ask() {
 }
 
 #[test]
+fn served_means_joined_and_not_failing() {
+    let mut route = started(&["a"]);
+    assert!(!route.is_served(at(0), |_| false), "no session");
+    assert!(route.is_served(at(0), |_| true));
+    ask(&mut route, at(0));
+    route.end(at(1), "a", Ended::Failed);
+    assert!(!route.is_served(at(1), |_| true));
+    ask(&mut route, at(1_000));
+    assert!(!route.is_served(at(1_100), |_| true), "may fail at once like the one before");
+    let held = at(1_000) + HELD_MIN;
+    assert!(route.is_served(held, |_| true), "the broker holds the poll open");
+    route.end(held, "a", Ended::Failed);
+    assert!(!route.is_served(held, |_| true));
+    ask(&mut route, at(10_000));
+    route.end(at(10_001), "a", Ended::Messages);
+    assert!(route.is_served(at(10_001), |_| true));
+    assert!(!Route::new(at(0), 1).is_served(at(0), |_| true), "no route");
+}
+
+#[test]
+fn one_broker_of_two_is_enough_to_be_served() {
+    let mut route = started(&["a", "b"]);
+    route.end(at(1), "a", Ended::Failed);
+    assert!(route.is_served(at(1), |_| true));
+    assert!(!route.is_served(at(1), |endpoints| endpoints.to_string().starts_with('a')));
+}
+
+#[test]
 fn polls_are_shorter_when_brokers_must_share_receives() {
     let route = started(&["a", "b", "c"]);
     let long = Duration::from_secs(20);
@@ -211,6 +239,7 @@ fn failure() -> CallError {
         topic: Some("T".into()),
         group: None,
         topic_kind: None,
+        names: &crate::OptionNames::KEYS,
     };
     CallError::other(&subject, Method::QueryRoute, Reason::TopicUnknown, "gone")
 }

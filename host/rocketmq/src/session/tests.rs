@@ -392,6 +392,7 @@ fn subject() -> Subject {
         topic: Some("T".into()),
         group: Some("G".into()),
         topic_kind: Some(TopicKind::Lite),
+        names: &crate::OptionNames::KEYS,
     }
 }
 

@@ -16,7 +16,7 @@ use tidegate_model::DeliveryId;
 
 use crate::{Event, Metrics};
 
-words!(VerdictKind, Origin, SettleResult, Irregularity);
+words!(VerdictKind, Origin, SettleResult, Irregularity, UndecidedEnd);
 
 /// The metric families that these events move.
 #[derive(Debug)]
@@ -26,11 +26,14 @@ pub(crate) struct Families {
     emitted: Family<FlowLabel, Counter>,
     settled: Family<SettledLabels, Counter>,
     endings: Family<EndingLabels, Counter>,
+    undecided_endings: Family<UndecidedLabels, Counter>,
     receive_errors: Family<FlowLabel, Counter>,
     in_flight: Family<FlowLabel, Gauge>,
     in_flight_bytes: Family<FlowLabel, Gauge>,
+    undecided: Family<FlowLabel, Gauge>,
     queued: Family<FlowLabel, Gauge>,
     keys: Family<FlowLabel, Gauge>,
+    joined: Family<FlowLabel, Gauge>,
     decision_seconds: Family<FlowLabel, Histogram, fn() -> Histogram>,
     hold_seconds: Family<FlowLabel, Histogram, fn() -> Histogram>,
 }
@@ -58,6 +61,12 @@ struct SettledLabels {
 struct EndingLabels {
     flow: Arc<str>,
     cause: Irregularity,
+}
+
+#[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
+struct UndecidedLabels {
+    flow: Arc<str>,
+    cause: UndecidedEnd,
 }
 
 /// The kinds of verdict.
@@ -118,6 +127,19 @@ pub enum Irregularity {
     Bug,
 }
 
+/// Why a delivery left without a decision. Its message is not lost by it.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub enum UndecidedEnd {
+    /// An earlier one of its ordered key comes again, and it with it.
+    Dropped,
+    /// Its lease ran out; it comes again.
+    Expired,
+    /// Its message was held already: it renewed that one's lease.
+    Merged,
+    /// The flow was draining; it was given back.
+    Released,
+}
+
 impl Families {
     pub(crate) fn register(registry: &mut Registry) -> Self {
         let families = Self {
@@ -126,16 +148,24 @@ impl Families {
             emitted: Family::default(),
             settled: Family::default(),
             endings: Family::default(),
+            undecided_endings: Family::default(),
             receive_errors: Family::default(),
             in_flight: Family::default(),
             in_flight_bytes: Family::default(),
+            undecided: Family::default(),
             queued: Family::default(),
             keys: Family::default(),
+            joined: Family::default(),
             decision_seconds: Family::new_with_constructor(call_seconds),
             hold_seconds: Family::new_with_constructor(hold_histogram),
         };
         let registry = registry.sub_registry_with_prefix("flow");
-        registry.register("received", "Deliveries received", families.received.clone());
+        registry.register(
+            "received",
+            "Deliveries received: the sum of tidegate_flow_verdicts_total, \
+             tidegate_flow_undecided_endings_total and tidegate_flow_undecided",
+            families.received.clone(),
+        );
         registry.register("verdicts", "Decisions by verdict and by who decided", families.verdicts.clone());
         registry.register("emitted", "Deliveries handed to the sink", families.emitted.clone());
         registry.register("settled", "Settlements by verb and result", families.settled.clone());
@@ -143,6 +173,12 @@ impl Families {
             "irregularities",
             "Deliveries that left the regular road",
             families.endings.clone(),
+        );
+        registry.register(
+            "undecided_endings",
+            "Deliveries that left without a decision. All but the merged come again: dropped behind an earlier one of \
+             their ordered key that comes again, expired, released by a drain",
+            families.undecided_endings.clone(),
         );
         registry.register("receive_errors", "Receives that failed", families.receive_errors.clone());
         registry.register("in_flight", "Deliveries held", families.in_flight.clone());
@@ -152,8 +188,18 @@ impl Families {
             Unit::Bytes,
             families.in_flight_bytes.clone(),
         );
+        registry.register(
+            "undecided",
+            "Deliveries held that wait for their decision",
+            families.undecided.clone(),
+        );
         registry.register("queued", "Accepted deliveries waiting for the sink", families.queued.clone());
         registry.register("keys", "Active keys", families.keys.clone());
+        registry.register(
+            "joined",
+            "1 while the flow's broker serves it, 0 before that and when it has been away for 10 s",
+            families.joined.clone(),
+        );
         registry.register_with_unit(
             "decision",
             "One decision",
@@ -189,6 +235,8 @@ pub struct Progress {
     pub settled: Vec<(&'static str, SettleResult, u64)>,
     /// Deliveries that left the regular road.
     pub irregularities: Vec<(Irregularity, u64)>,
+    /// Deliveries that left without a decision.
+    pub undecided_endings: Vec<(UndecidedEnd, u64)>,
     /// Times that single decisions took. A sample: at most a few per turn.
     pub decision_times: Vec<Duration>,
     /// Times that deliveries were held before emission. A sample likewise.
@@ -234,6 +282,8 @@ pub struct Turned<'a> {
     pub in_flight_bytes: usize,
     /// Accepted deliveries that wait for the sink now.
     pub queued: usize,
+    /// Deliveries that wait for their decision now.
+    pub undecided: usize,
     /// Active keys now.
     pub keys: usize,
 }
@@ -257,6 +307,10 @@ impl Event for Turned<'_> {
             let labels = EndingLabels { flow: Arc::clone(self.flow), cause };
             families.endings.get_or_create(&labels).inc_by(count);
         }
+        for (cause, count) in progress.undecided_endings.drain(..) {
+            let labels = UndecidedLabels { flow: Arc::clone(self.flow), cause };
+            families.undecided_endings.get_or_create(&labels).inc_by(count);
+        }
         let decisions = families.decision_seconds.get_or_create(&label);
         for time in progress.decision_times.drain(..) {
             decisions.observe(time.as_secs_f64());
@@ -269,6 +323,7 @@ impl Event for Turned<'_> {
         drop(holds);
         set(&families.in_flight, &label, self.in_flight);
         set(&families.in_flight_bytes, &label, self.in_flight_bytes);
+        set(&families.undecided, &label, self.undecided);
         set(&families.queued, &label, self.queued);
         set(&families.keys, &label, self.keys);
     }
@@ -341,6 +396,50 @@ impl Event for StateChanged<'_> {
         match self.reason {
             Some(reason) => tracing::warn!(flow = %self.flow, "flow {}: {reason}", self.state),
             None => tracing::info!(flow = %self.flow, "flow {}", self.state),
+        }
+    }
+}
+
+/// Whether a flow's broker serves it. Emitted when the flow begins and at each change.
+#[derive(Debug)]
+pub struct Joined<'a> {
+    /// The flow.
+    pub flow: &'a Arc<str>,
+    /// What is the case now.
+    pub state: JoinState<'a>,
+}
+
+/// Whether a flow's broker serves it.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum JoinState<'a> {
+    /// Not yet.
+    Joining,
+    /// It does, for the first time.
+    Joined,
+    /// It has not for a while, although it did before.
+    Away {
+        /// What is known about it.
+        remark: Option<&'a str>,
+    },
+    /// It does again.
+    Back,
+    /// The flow has ended.
+    Left,
+}
+
+impl Event for Joined<'_> {
+    fn record(self, metrics: &Metrics) {
+        let joined = matches!(self.state, JoinState::Joined | JoinState::Back);
+        let label = FlowLabel { flow: Arc::clone(self.flow) };
+        set(&metrics.flow.joined, &label, usize::from(joined));
+        match self.state {
+            JoinState::Joining | JoinState::Left => {}
+            JoinState::Joined => tracing::info!(flow = %self.flow, "joined the broker"),
+            JoinState::Away { remark } => {
+                let remark = remark.unwrap_or("no reason is known");
+                tracing::warn!(flow = %self.flow, "not served by the broker any more, so not ready: {remark}");
+            }
+            JoinState::Back => tracing::info!(flow = %self.flow, "served by the broker again"),
         }
     }
 }

@@ -55,6 +55,8 @@ pub enum ReloadResult {
     NeedsRestart,
     /// The new configuration is wrong; the old one goes on.
     Refused,
+    /// What was refused, or waited for a restart, was taken back: the file holds what runs.
+    TakenBack,
 }
 
 impl Families {
@@ -196,6 +198,10 @@ impl Event for ConfigReloaded<'_> {
                 families.config_in_force(self.at);
                 tracing::info!(%file, "configuration reloaded: {}", self.detail);
             }
+            ReloadResult::TakenBack => {
+                families.config_in_force(self.at);
+                tracing::info!(%file, "configuration holds what runs again: {}", self.detail);
+            }
             ReloadResult::NeedsRestart => {
                 families.last_reload_successful.set(0);
                 tracing::warn!(%file, "configuration reloaded in part, the rest needs a restart: {}", self.detail);
@@ -299,6 +305,10 @@ mod tests {
         reload(&telemetry, ReloadResult::Applied, 9);
         assert_says(&telemetry, &format!("{SUCCESSFUL} 1"));
         assert_says(&telemetry, &format!("{SUCCESS_TIME} 9"));
+        reload(&telemetry, ReloadResult::Refused, 10);
+        reload(&telemetry, ReloadResult::TakenBack, 11);
+        assert_says(&telemetry, &format!("{SUCCESSFUL} 1"));
+        assert_says(&telemetry, &format!("{SUCCESS_TIME} 11"));
         assert_says(&telemetry, "tidegate_host_config_reloads_total{result=\"applied\"} 2");
     }
 

@@ -222,6 +222,8 @@ pub struct Applied<'a> {
     pub component_sha256: &'a str,
     /// Digest of the rules, if there are any.
     pub rules_sha256: Option<&'a str>,
+    /// What there is to say about it.
+    pub remark: Option<&'a str>,
     /// From the first read to the swap.
     pub took: Duration,
     /// Unix time.
@@ -243,6 +245,9 @@ impl Event for Applied<'_> {
             took_ms = self.took.as_secs_f64() * 1e3,
             "policy in force"
         );
+        if let Some(remark) = self.remark {
+            tracing::warn!(policy = %self.policy, generation = self.generation, "{remark}");
+        }
     }
 }
 
@@ -251,6 +256,10 @@ impl Event for Applied<'_> {
 pub struct Unchanged<'a> {
     /// The policy.
     pub policy: &'a Arc<str>,
+    /// Number of the generation that runs.
+    pub generation: u64,
+    /// Whether what they held before had been refused.
+    pub after_refusal: bool,
     /// Unix time.
     pub unix_seconds: f64,
 }
@@ -259,7 +268,15 @@ impl Event for Unchanged<'_> {
     fn record(self, metrics: &Metrics) {
         metrics.policy.reload(self.policy, ReloadResult::Unchanged, "none");
         metrics.policy.reload_succeeded_at(self.policy, self.unix_seconds);
-        tracing::debug!(policy = %self.policy, "policy files hold what runs");
+        if self.after_refusal {
+            tracing::info!(
+                policy = %self.policy,
+                generation = self.generation,
+                "what was refused is gone: the policy's files hold what runs"
+            );
+        } else {
+            tracing::debug!(policy = %self.policy, "policy files hold what runs");
+        }
     }
 }
 
@@ -287,11 +304,13 @@ impl Event for Rejected<'_> {
             0 => "no generation is loaded, so messages follow its on-error".to_owned(),
             generation => format!("generation {generation} goes on"),
         };
+        // Whoever has not brought it yet need do nothing else than bring it.
+        let awaited = if self.cause == "absent" { "; it is loaded as soon as it appears" } else { "" };
         tracing::warn!(
             policy = %self.policy,
             rung = self.rung,
             cause = self.cause,
-            "policy not loaded: {}; {goes_on}",
+            "policy not loaded: {}{awaited}; {goes_on}",
             self.reason
         );
     }

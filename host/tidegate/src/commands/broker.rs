@@ -1,8 +1,10 @@
 //! `tidegate broker`: an in-memory RocketMQ 5 lite broker to play with.
 
-use anyhow::{Context as _, anyhow};
+use std::io::ErrorKind;
+
+use anyhow::anyhow;
 use serde_json::json;
-use tidegate_devbroker::{Broker, Group, Options, Profile, Topic, TopicKind};
+use tidegate_devbroker::{Broker, Group, Options, Profile, StartError, Topic, TopicKind};
 
 use super::block_on;
 use crate::cli::{BrokerArgs, BrokerProfile};
@@ -35,8 +37,7 @@ async fn serve(options: Options, output: &Output) -> Result<(), Failure> {
         options.topics.iter().map(|topic| format!("{}:{}", topic.kind.name(), topic.name)).collect();
     let groups: Vec<_> = options.groups.iter().map(|group| group.name.to_string()).collect();
     let mut terminated = termination().map_err(Failure::environment)?;
-    let broker =
-        Broker::start(options).await.context("the broker does not start").map_err(Failure::environment)?;
+    let broker = Broker::start(options).await.map_err(start_failure)?;
     if output.is_json() {
         let address = broker.address().to_string();
         output.data(&json!({ "listening": address, "topics": topics, "groups": groups }).to_string());
@@ -47,6 +48,23 @@ async fn serve(options: Options, output: &Output) -> Result<(), Failure> {
     terminated.recv().await;
     broker.stop().await;
     Ok(())
+}
+
+fn start_failure(error: StartError) -> Failure {
+    let StartError::Listen { address, source } = &error else { return Failure::environment(error) };
+    let what = match source.kind() {
+        ErrorKind::AddrInUse => {
+            "another program uses the port; stop it, or give another port, 0 for a free one".to_owned()
+        }
+        ErrorKind::PermissionDenied => {
+            "this user may not listen on that port; give one from 1024 up, 0 for a free one".to_owned()
+        }
+        ErrorKind::AddrNotAvailable => {
+            "this machine does not have that address; give one of its own, such as 127.0.0.1".to_owned()
+        }
+        _ => source.to_string(),
+    };
+    Failure::environment(anyhow!("--listen {address}: {what}"))
 }
 
 fn parse_topic(text: &str) -> Result<Topic, Failure> {

@@ -19,6 +19,7 @@ use crate::output::Output;
 
 pub(crate) fn run(args: &CheckArgs, output: &Output) -> Result<(), Failure> {
     let config = catalog::load(&args.config)?;
+    catalog::check_tls_files(&args.config, &config)?;
     let mut remarks: Vec<String> = config.warnings.iter().map(ToString::to_string).collect();
     remarks.extend(lite_without_dead_letter(&config));
 

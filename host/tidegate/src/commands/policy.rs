@@ -36,21 +36,26 @@ pub(crate) fn run(args: &PolicyArgs, output: &Output) -> Result<(), Failure> {
 
 fn list(config: &Path, output: &Output) -> Result<(), Failure> {
     let config = catalog::read(config)?;
-    let specs = policy_specs(&config);
-    let reports: Vec<_> = check_all(&specs)?.into_iter().zip(&specs).collect();
+    let reports = check_all(&policy_specs(&config))?;
+    let report_of = |name: &str| reports.iter().find(|report| *report.policy == *name);
     if output.is_json() {
-        let list: Vec<_> = reports
+        let list: Vec<_> = config
+            .policies
             .iter()
-            .map(|(report, spec)| json!({ "name": spec.name, "component": spec.component, "report": report }))
+            .map(|(name, policy)| {
+                json!({ "name": name, "component": policy.component, "report": report_of(name) })
+            })
             .collect();
         output.data(&json!(list).to_string());
     } else {
-        let width = reports.iter().map(|(_, spec)| spec.name.len()).max().unwrap_or(0);
-        for (report, spec) in &reports {
-            output.data(&format!("{:width$}  {}  {}", spec.name, spec.component.display(), summary(report)));
+        let width = config.policies.keys().map(|name| name.len()).max().unwrap_or(0);
+        for (name, policy) in &config.policies {
+            let told =
+                report_of(name).map_or_else(|| "no flow uses it, so it is not loaded".to_owned(), summary);
+            output.data(&format!("{name:width$}  {}  {told}", policy.component.display()));
         }
     }
-    if reports.iter().all(|(report, _)| report.passed) {
+    if reports.iter().all(|report| report.passed) {
         Ok(())
     } else {
         Err(Failure::config(anyhow!("not every policy loads; `tidegate policy check FILE` says why")))
@@ -83,15 +88,22 @@ pub(crate) fn check_all(specs: &[PolicySpec]) -> Result<Vec<CheckReport>, Failur
 pub(crate) fn show(report: &CheckReport, output: &Output) {
     const GREEN: u8 = 32;
     const RED: u8 = 31;
+    let mut skipped = 0;
     for rung in &report.rungs {
         let (word, text) = match &rung.outcome {
             RungOutcome::Passed => (output.paint(GREEN, "ok  "), ""),
             RungOutcome::Noted(note) => (output.paint(GREEN, "ok  "), note.as_str()),
             RungOutcome::Failed(reason) => (output.paint(RED, "FAIL"), reason.as_str()),
-            RungOutcome::Skipped => ("skip".to_owned(), ""),
+            RungOutcome::Skipped => {
+                skipped += 1;
+                continue;
+            }
         };
         let millis = rung.took.as_secs_f64() * 1_000.0;
         output.data(format!("  {word}  {:<12} {millis:>8.2} ms  {text}", rung.rung.label()).trim_end());
+    }
+    if skipped > 0 {
+        output.data(&format!("  the {skipped} further checks were not made"));
     }
     if let Some(described) = &report.description {
         output.data(&format!("  {} {}: {}", described.name, described.version, described.summary));

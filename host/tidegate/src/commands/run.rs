@@ -29,11 +29,14 @@ const CONFIG_GLANCE: Duration = Duration::from_secs(1);
 /// How long admin answers under way may take when the host ends.
 const ADMIN_GRACE: Duration = Duration::from_secs(1);
 
-pub(crate) fn run(args: &RunArgs, _output: &Output) -> Result<(), Failure> {
+pub(crate) fn run(args: &RunArgs, output: &Output) -> Result<(), Failure> {
     let config = catalog::load(&args.config)?;
+    catalog::check_tls_files(&args.config, &config)?;
+    // Whoever wrote it into the configuration meant it for every way of starting.
     let format = match config.host.log_format {
-        LogFormat::Text => tidegate_telemetry::LogFormat::Text,
-        LogFormat::Json => tidegate_telemetry::LogFormat::Json,
+        Some(LogFormat::Json) => tidegate_telemetry::LogFormat::Json,
+        None if output.is_json() => tidegate_telemetry::LogFormat::Json,
+        Some(LogFormat::Text) | None => tidegate_telemetry::LogFormat::Text,
     };
     let log = init_logging(config.host.log_level.as_str(), format).map_err(Failure::config)?;
     block_on(serve(args, config, log))
@@ -76,6 +79,7 @@ async fn serve(args: &RunArgs, config: Config, log: LogHandle) -> Result<(), Fai
         telemetry: &telemetry,
         log,
         host: &host,
+        refused: false,
     };
     let mut seen = file_state(&args.config);
     let mut glance = tokio::time::interval(CONFIG_GLANCE);
@@ -122,6 +126,8 @@ struct Live<'a> {
     telemetry: &'a Telemetry,
     log: LogHandle,
     host: &'a Host,
+    /// Whether the last look found a configuration that is wrong.
+    refused: bool,
 }
 
 impl Live<'_> {
@@ -133,13 +139,26 @@ impl Live<'_> {
         };
         let new = match catalog::load(self.path) {
             Ok(new) => new,
-            Err(failure) => return say(ReloadResult::Refused, &failure.to_string()),
+            Err(failure) => {
+                self.refused = true;
+                return say(ReloadResult::Refused, &failure.to_string());
+            }
         };
+        let was_refused = std::mem::replace(&mut self.refused, false);
         let live = plan(&self.applied, &new);
-        if live.is_empty() {
+        let restart = plan(&self.started, &new).restart;
+        if live.live.is_empty() && restart.is_empty() {
+            if was_refused {
+                say(ReloadResult::TakenBack, "the refused edit is gone");
+            } else if !live.is_empty() {
+                say(ReloadResult::TakenBack, "nothing waits for a restart any more");
+            }
+            self.applied = new;
             return;
         }
-        let restart = plan(&self.started, &new).restart;
+        if live.is_empty() && !was_refused {
+            return;
+        }
         self.host.apply(&new, &live).await;
         if live.changes_log_level()
             && let Err(error) = self.log.set_filter(new.host.log_level.as_str())

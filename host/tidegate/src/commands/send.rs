@@ -1,6 +1,6 @@
 //! `tidegate send`: messages to a RocketMQ topic.
 
-use std::io::BufRead as _;
+use std::io::{BufRead as _, Read as _};
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
@@ -8,18 +8,33 @@ use secrecy::SecretString;
 use serde_json::json;
 use tidegate_connector::Clock;
 use tidegate_model::Timestamp;
-use tidegate_rocketmq::{ClientOptions, Endpoints, Fixed, Keys, Outgoing, Producer, SendError, Tls, Trust};
+use tidegate_rocketmq::{
+    ClientOptions, Endpoints, Fixed, Keys, OptionNames, Outgoing, Producer, SendError, Tls, Trust,
+};
 use tidegate_telemetry::Telemetry;
 
 use super::block_on;
 use crate::cli::SendArgs;
 use crate::exit::Failure;
-use crate::output::Output;
+use crate::output::{Output, talk};
 
 /// Where the secret key is read from: never an argument, which every user of the machine can see.
 const SECRET_KEY_VARIABLE: &str = "TIDEGATE_SECRET_KEY";
 /// Messages in one request.
 const BATCH: usize = 32;
+/// The longest line of standard input, in bytes. More than any server takes, which says its own limit.
+const LINE_BYTES_MAX: u64 = 64 << 20;
+/// What errors call the options here.
+const FLAGS: OptionNames = OptionNames {
+    endpoints: "--endpoints",
+    tls: "--tls",
+    tls_ca_file: "--tls-ca-file",
+    tls_cert_file: None,
+    tls_key_file: None,
+    access_key: "--access-key",
+    secret_key: SECRET_KEY_VARIABLE,
+    request_timeout: None,
+};
 
 pub(crate) fn run(args: &SendArgs, output: &Output) -> Result<(), Failure> {
     let options = client_options(args)?;
@@ -37,9 +52,18 @@ async fn send(args: &SendArgs, options: ClientOptions, output: &Output) -> Resul
     sender.producer.close().await;
     result?;
     if !output.is_json() {
-        output.talk(&format!("sent {}", sender.sent));
+        talk(&format!("sent {}", sender.sent));
     }
     Ok(())
+}
+
+/// Where a body comes from.
+#[derive(Clone, Copy, Debug)]
+enum Origin {
+    /// The argument with this number, from 1.
+    Argument(usize),
+    /// The line of standard input with this number, from 1.
+    Line(usize),
 }
 
 /// Bodies on their way.
@@ -48,29 +72,53 @@ struct Sender<'a> {
     args: &'a SendArgs,
     clock: Clock,
     output: &'a Output,
-    batch: Vec<Outgoing>,
+    batch: Vec<(Origin, Outgoing)>,
     sent: u64,
     pace: Pace,
 }
 
 impl Sender<'_> {
     async fn send_all(&mut self) -> Result<(), Failure> {
-        for body in &self.args.bodies {
+        for (at, body) in self.args.bodies.iter().enumerate() {
             if body == "-" {
-                for line in std::io::stdin().lock().lines() {
-                    let line = line.context("cannot read standard input").map_err(Failure::environment)?;
-                    self.send_body(&line).await?;
-                }
+                self.send_lines().await?;
             } else {
-                self.send_body(body).await?;
+                self.send_body(Origin::Argument(at + 1), body.as_bytes()).await?;
             }
         }
         self.flush().await
     }
 
-    async fn send_body(&mut self, body: &str) -> Result<(), Failure> {
+    async fn send_lines(&mut self) -> Result<(), Failure> {
+        let mut line = Vec::new();
+        for number in 1.. {
+            line.clear();
+            let read = std::io::stdin().lock().take(LINE_BYTES_MAX + 1).read_until(b'\n', &mut line);
+            read.with_context(|| format!("cannot read line {number} of standard input"))
+                .map_err(Failure::environment)?;
+            if line.is_empty() {
+                break;
+            }
+            let body = line.strip_suffix(b"\n").unwrap_or(&line);
+            let body = body.strip_suffix(b"\r").unwrap_or(body);
+            if body.len() as u64 > LINE_BYTES_MAX {
+                self.flush().await?;
+                let error = anyhow!("it has more than {LINE_BYTES_MAX} bytes");
+                return Err(self.refuse(Origin::Line(number), error));
+            }
+            self.send_body(Origin::Line(number), body).await?;
+        }
+        Ok(())
+    }
+
+    async fn send_body(&mut self, origin: Origin, body: &[u8]) -> Result<(), Failure> {
         for _ in 0..self.args.count {
-            self.batch.push(self.message(body));
+            let message = self.message(body);
+            if let Err(error) = message.validate() {
+                self.flush().await?;
+                return Err(self.refuse(origin, error.into()));
+            }
+            self.batch.push((origin, message));
             // What has an order is sent one by one: a broker need not keep it within a request.
             let has_order = self.args.lite_topic.is_some() || self.args.message_group.is_some();
             if has_order || self.args.rate.is_some() || self.batch.len() >= BATCH {
@@ -80,14 +128,22 @@ impl Sender<'_> {
         Ok(())
     }
 
+    /// Sends what waits. When some of it cannot be sent, the rest is, and the first failure is told.
     async fn flush(&mut self) -> Result<(), Failure> {
-        let batch = std::mem::take(&mut self.batch);
+        let (origins, batch): (Vec<_>, Vec<_>) = std::mem::take(&mut self.batch).into_iter().unzip();
         if batch.is_empty() {
             return Ok(());
         }
         self.pace.wait(batch.len() as u64).await;
-        for sent in self.producer.send_batch(batch).await {
-            let sent = sent.map_err(send_failure)?;
+        let mut first_failure = None;
+        for (origin, sent) in origins.into_iter().zip(self.producer.send_batch(batch).await) {
+            let sent = match sent {
+                Ok(sent) => sent,
+                Err(error) => {
+                    first_failure.get_or_insert((origin, error));
+                    continue;
+                }
+            };
             self.sent += 1;
             if self.output.is_json() {
                 self.output.data(
@@ -97,12 +153,36 @@ impl Sender<'_> {
                 self.output.data(sent.message_id.as_str());
             }
         }
-        Ok(())
+        if let Some((origin, error)) = first_failure {
+            return Err(self.fail(origin, error));
+        }
+        // Ids that nobody can learn: better to stop.
+        self.output.written()
     }
 
-    fn message(&self, body: &str) -> Outgoing {
+    fn refuse(&self, origin: Origin, error: anyhow::Error) -> Failure {
+        Failure::config(error.context(self.told(origin)))
+    }
+
+    fn fail(&self, origin: Origin, error: SendError) -> Failure {
+        let is_ours = matches!(error, SendError::Invalid { .. } | SendError::WrongKind { .. });
+        let error = anyhow::Error::new(error).context(self.told(origin));
+        if is_ours { Failure::config(error) } else { Failure::environment(error) }
+    }
+
+    /// Which one was not sent, and how much was.
+    fn told(&self, origin: Origin) -> String {
+        let sent = match self.sent {
+            0 => "no message was".to_owned(),
+            1 => "1 message was".to_owned(),
+            sent => format!("{sent} messages were"),
+        };
+        format!("{origin} was not sent ({sent})")
+    }
+
+    fn message(&self, body: &[u8]) -> Outgoing {
         let args = self.args;
-        let (topic, body) = (args.topic.as_str(), body.to_owned());
+        let (topic, body) = (args.topic.as_str(), body.to_vec());
         let mut message = if let Some(lite_topic) = &args.lite_topic {
             Outgoing::lite(topic, lite_topic.as_str(), body)
         } else if let Some(group) = &args.message_group {
@@ -124,6 +204,15 @@ impl Sender<'_> {
             message = message.with_property(name.as_str(), value.as_str());
         }
         message
+    }
+}
+
+impl std::fmt::Display for Origin {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Argument(number) => write!(f, "message {number}"),
+            Self::Line(number) => write!(f, "line {number} of standard input"),
+        }
     }
 }
 
@@ -151,7 +240,7 @@ fn client_options(args: &SendArgs) -> Result<ClientOptions, Failure> {
     let endpoints = Endpoints::parse(&args.endpoints)
         .with_context(|| format!("--endpoints `{}`", args.endpoints))
         .map_err(Failure::config)?;
-    let mut options = ClientOptions::new(endpoints);
+    let mut options = ClientOptions { names: &FLAGS, ..ClientOptions::new(endpoints) };
     if let Some(access_key) = &args.access_key {
         let secret_key = std::env::var(SECRET_KEY_VARIABLE).map_err(|_| {
             Failure::config(anyhow!(
@@ -166,11 +255,4 @@ fn client_options(args: &SendArgs) -> Result<ClientOptions, Failure> {
         options.tls = Tls::On { trust, identity: None };
     }
     Ok(options)
-}
-
-fn send_failure(error: SendError) -> Failure {
-    match error {
-        SendError::Invalid { .. } | SendError::WrongKind { .. } => Failure::config(error),
-        SendError::Failed { .. } => Failure::environment(error),
-    }
 }
