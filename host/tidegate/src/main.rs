@@ -17,6 +17,11 @@ use crate::cli::{Cli, Command};
 use crate::exit::Failure;
 use crate::output::Output;
 
+/// Messages are made on one thread and dropped on another, which the system's allocator answers with locks: with this
+/// one the host takes two to three times as many on two cores.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,

@@ -46,8 +46,8 @@ pub(crate) async fn run(args: &Args, policies: &Path) -> Result<()> {
     host.stop().await?;
     loopback.stop().await;
     ensure!(
-        totals.received == args.messages && totals.on_error == 0,
-        "the flow did not take every message once and let the policy decide it: {totals:?}"
+        totals.accepted == args.messages && totals.on_error == 0,
+        "the flow did not let the policy decide every message and acknowledge it: {totals:?}"
     );
     let cores = std::thread::available_parallelism().map_or(0, usize::from);
     println!(

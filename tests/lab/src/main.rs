@@ -68,6 +68,10 @@ enum Task {
     Read(reader::Args),
 }
 
+/// As in the host, which some tasks run in this process.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 #[tokio::main]
 async fn main() -> Result<()> {
     let args = Args::parse();
