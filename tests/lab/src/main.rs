@@ -33,7 +33,7 @@ use crate::table::{Row, Table};
 #[derive(Debug, Parser)]
 struct Args {
     /// Messages in each backlog
-    #[arg(long, default_value_t = 20_000)]
+    #[arg(long, default_value_t = 40_000)]
     messages: u64,
     /// Lite topics that one backlog is spread over
     #[arg(long, default_value_t = 64)]
