@@ -13,7 +13,7 @@ use tidegate_connector::units;
 #[command(after_help = "Exit codes: 0 ok, 1 runtime, 2 configuration or usage, 3 environment \
 (broker out of reach, refused credentials, port in use, output that cannot be written).")]
 pub(crate) struct Cli {
-    /// Write data and errors as JSON; also the log of `run`, unless `log-format` in [host] says otherwise
+    /// Write data and errors as JSON; also the log of `run`, unless `host.log-format` says otherwise
     #[arg(long, global = true)]
     pub(crate) json: bool,
     #[command(subcommand)]
