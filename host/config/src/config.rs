@@ -1,11 +1,11 @@
 //! From a text to a configuration in which every value is in range and every name leads somewhere.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::File;
-use std::io::{self, Read as _};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use tidegate_connector::files::{self, ReadError};
 use tidegate_connector::options::{Values, nearest};
 
 use crate::catalog::{Catalog, Role};
@@ -77,16 +77,11 @@ pub enum LoadError {
 /// When the file cannot be read, or with every mistake in it.
 pub fn load(path: &Path, catalog: &Catalog<'_>) -> Result<Config, LoadError> {
     let read = |source| LoadError::Read { path: path.to_owned(), source };
-    // Looked at before it is opened: opening a pipe waits for somebody to write.
-    let metadata = std::fs::metadata(path).map_err(read)?;
-    if !metadata.is_file() {
-        return Err(read(io::Error::other("it is not a regular file")));
-    }
-    let mut bytes = Vec::new();
-    File::open(path).and_then(|file| file.take(TEXT_BYTES_MAX + 1).read_to_end(&mut bytes)).map_err(read)?;
-    if bytes.len() as u64 > TEXT_BYTES_MAX {
-        return Err(LoadError::TooLarge { path: path.to_owned() });
-    }
+    let bytes = files::read(path, TEXT_BYTES_MAX).map_err(|error| match error {
+        ReadError::Io(source) => read(source),
+        ReadError::NotAFile { .. } => read(io::Error::other("it is not a regular file")),
+        ReadError::TooLarge { .. } => LoadError::TooLarge { path: path.to_owned() },
+    })?;
     let text = str::from_utf8(&bytes).map_err(|error| {
         let line = bytes[..error.valid_up_to()].iter().filter(|byte| **byte == b'\n').count() + 1;
         LoadError::NotText { path: path.to_owned(), line }

@@ -33,8 +33,8 @@ pub fn reference_json(table: &Table) -> Value {
 /// The same of a section of the host's own.
 #[must_use]
 pub fn section_reference_json(section: &Section) -> Value {
-    let Section { name, header, table } = section;
-    json!({ "section": name, "header": header, "summary": table.summary, "options": options_json(table) })
+    let Section { header, table } = section;
+    json!({ "section": table.connector, "header": header, "summary": table.summary, "options": options_json(table) })
 }
 
 fn text(title: &str, table: &Table) -> String {

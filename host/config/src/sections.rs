@@ -25,19 +25,17 @@ use crate::error::Problem;
 /// A section of the host's own, as opposed to those that have a connector's options.
 #[derive(Clone, Copy, Debug)]
 pub struct Section {
-    /// The first part of its header.
-    pub name: &'static str,
     /// How its header is written.
     pub header: &'static str,
-    /// Its keys.
+    /// Its keys. The table is called like the first part of the header.
     pub table: &'static Table,
 }
 
 /// The sections of the host's own. The parser reads them through the same tables.
 pub const SECTIONS: [Section; 3] = [
-    Section { name: HOST_TABLE.connector, header: "[host]", table: &HOST_TABLE },
-    Section { name: POLICY_TABLE.connector, header: "[policies.NAME]", table: &POLICY_TABLE },
-    Section { name: FLOW_TABLE.connector, header: "[flows.NAME]", table: &FLOW_TABLE },
+    Section { header: "[host]", table: &HOST_TABLE },
+    Section { header: "[policies.NAME]", table: &POLICY_TABLE },
+    Section { header: "[flows.NAME]", table: &FLOW_TABLE },
 ];
 
 /// Reads a block through a table, reporting every mistake at its place. What is valid is returned either way.

@@ -9,6 +9,7 @@
 
 mod backoff;
 mod clock;
+pub mod files;
 pub mod options;
 mod sink;
 mod source;

@@ -26,7 +26,7 @@ use tokio::task::JoinHandle;
 use crate::key::KeyRule;
 
 pub use presence::AWAY_GRACE;
-pub use status::{FlowState, FlowStatus, Totals, UndecidedEndings};
+pub use status::{FlowState, FlowStatus, Totals};
 
 /// What a flow is told.
 #[derive(Clone, Debug)]

@@ -12,7 +12,7 @@ mod key;
 mod record;
 pub mod sinks;
 
-pub use flow::{AWAY_GRACE, Flow, FlowOptions, FlowParts, FlowState, FlowStatus, Totals, UndecidedEndings};
+pub use flow::{AWAY_GRACE, Flow, FlowOptions, FlowParts, FlowState, FlowStatus, Totals};
 pub use host::{DrainReport, Extras, Host, StartError, engine_options, policy_specs, source_options};
 pub use identity::{Identity, IdentityError};
 pub use key::KeyRule;

@@ -1,12 +1,13 @@
 //! The files of one policy on disk: what they look like without reading them, and reading them.
 
-use std::fs::{self, File};
-use std::io::{ErrorKind, Read as _};
+use std::fs;
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use sha2::{Digest as _, Sha256};
+use tidegate_connector::files::{self, ReadError};
 
 use crate::error::LoadError;
 use crate::spec::PolicySpec;
@@ -91,7 +92,7 @@ impl Rules {
         let sha256 = sha256(&bytes);
         let text = String::from_utf8(bytes).map_err(|error| LoadError::Read {
             path: file.to_owned(),
-            source: std::io::Error::new(ErrorKind::InvalidData, error.utf8_error()),
+            source: io::Error::new(ErrorKind::InvalidData, error.utf8_error()),
         })?;
         Ok(Self { file: file.to_owned(), text, sha256 })
     }
@@ -103,28 +104,18 @@ fn read_capped(
     key: &'static str,
     absent: impl Fn(PathBuf) -> LoadError,
 ) -> Result<Vec<u8>, LoadError> {
-    let failed = |source: std::io::Error| match source.kind() {
+    let failed = |source: io::Error| match source.kind() {
         ErrorKind::NotFound => absent(path.to_owned()),
         _ => LoadError::Read { path: path.to_owned(), source },
     };
-    // Looked at before it is opened: opening a pipe waits for somebody to write.
-    let metadata = fs::metadata(path).map_err(failed)?;
-    if metadata.is_dir() {
-        return Err(failed(ErrorKind::IsADirectory.into()));
-    }
-    if !metadata.is_file() {
-        return Err(failed(std::io::Error::other("it is a pipe, a socket or a device, not a file")));
-    }
-    let file = File::open(path).map_err(failed)?;
-    let too_large = |bytes| LoadError::TooLarge { path: path.to_owned(), bytes, max, key };
-    if metadata.len() > max {
-        return Err(too_large(metadata.len()));
-    }
-    let mut bytes = Vec::new();
-    // One more than allowed, for a file that grows meanwhile.
-    file.take(max.saturating_add(1)).read_to_end(&mut bytes).map_err(failed)?;
-    let len = bytes.len() as u64;
-    if len > max { Err(too_large(len)) } else { Ok(bytes) }
+    files::read(path, max).map_err(|error| match error {
+        ReadError::Io(source) => failed(source),
+        ReadError::NotAFile { is_directory: true } => failed(ErrorKind::IsADirectory.into()),
+        ReadError::NotAFile { is_directory: false } => {
+            failed(io::Error::other("it is a pipe, a socket or a device, not a file"))
+        }
+        ReadError::TooLarge { bytes } => LoadError::TooLarge { path: path.to_owned(), bytes, max, key },
+    })
 }
 
 /// The SHA-256 as 64 hexadecimal digits.

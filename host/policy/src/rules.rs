@@ -237,14 +237,14 @@ fn locate(root: &DeTable<'_>, path: &str) -> Option<usize> {
     let mut deepest = None;
     let mut inside = Some(root);
     for segment in path.split('.') {
-        let (name, indexes) = segment.split_at(segment.find('[').unwrap_or(segment.len()));
+        let (name, items) = key_and_items(segment);
         let Some((key, value)) = inside.and_then(|table| table.iter().find(|(key, _)| key.get_ref() == name))
         else {
             break;
         };
         deepest = Some(key.span().start);
         let mut value: &Spanned<DeValue<'_>> = value;
-        for index in indexes.split(['[', ']']).filter_map(|index| index.parse::<usize>().ok()) {
+        for index in items.filter_map(|item| item.parse::<usize>().ok()) {
             let Some(item) = value.get_ref().as_array().and_then(|items| items.get(index)) else {
                 return deepest;
             };
@@ -254,6 +254,12 @@ fn locate(root: &DeTable<'_>, path: &str) -> Option<usize> {
         inside = value.get_ref().as_table();
     }
     deepest
+}
+
+/// The parts of one segment of a path: its key, and the numbers in brackets behind that.
+fn key_and_items(segment: &str) -> (&str, impl Iterator<Item = &str>) {
+    let (key, items) = segment.split_at(segment.find('[').unwrap_or(segment.len()));
+    (key, items.split(['[', ']']).filter(|item| !item.is_empty()))
 }
 
 fn line_of(text: &str, offset: usize) -> usize {

@@ -3,8 +3,6 @@
 //! gRPC's own TLS cannot be told to accept any certificate, and hides why a handshake failed. So all of it is done
 //! here, in the connector.
 
-use std::fs::File;
-use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -13,6 +11,7 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime, pem};
 use rustls::sign::CertifiedKey;
 use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+use tidegate_connector::files::{self, ReadError};
 
 use crate::options::{ClientOptions, IdentityFiles, OptionNames, Tls, Trust};
 
@@ -99,7 +98,10 @@ pub fn check_tls_files(options: &ClientOptions) -> Vec<TlsError> {
     if let Some(files) = identity {
         let (chain, key) = (chain_of(files, options.names), key_of(files, options.names));
         match (chain, key) {
-            (Ok(chain), Ok(key)) => errors.extend(belong(&chain, key, files, options.names).err()),
+            (Ok(chain), Ok(key)) => {
+                let identity = CertifiedKey::from_der(chain, key, &rustls::crypto::ring::default_provider());
+                errors.extend(identity.err().map(|error| unusable(error, files, options.names)));
+            }
             (chain, key) => errors.extend([chain.err(), key.err()].into_iter().flatten()),
         }
     }
@@ -125,8 +127,7 @@ pub(crate) fn load(tls: &Tls, names: &OptionNames) -> Result<Option<Arc<ClientCo
         None => builder.with_no_client_auth(),
         Some(files) => {
             let (chain, key) = (chain_of(files, names)?, key_of(files, names)?);
-            belong(&chain, key.clone_key(), files, names)?;
-            builder.with_client_auth_cert(chain, key).map_err(TlsError::Config)?
+            builder.with_client_auth_cert(chain, key).map_err(|error| unusable(error, files, names))?
         }
     };
     config.alpn_protocols = vec![b"h2".to_vec()];
@@ -162,27 +163,20 @@ fn key_of(files: &IdentityFiles, names: &OptionNames) -> Result<PrivateKeyDer<'s
     PrivateKeyDer::from_pem_slice(&text).map_err(|error| pem.wrong(&text, &error))
 }
 
-/// Whether the key is that of the certificate.
-fn belong(
-    chain: &[CertificateDer<'static>],
-    key: PrivateKeyDer<'static>,
-    files: &IdentityFiles,
-    names: &OptionNames,
-) -> Result<(), TlsError> {
-    let provider = rustls::crypto::ring::default_provider();
-    match CertifiedKey::from_der(chain.to_vec(), key, &provider) {
-        Ok(_) => Ok(()),
-        Err(rustls::Error::InconsistentKeys(_)) => Err(TlsError::Strangers {
+/// Why a chain and a key make no identity.
+fn unusable(error: rustls::Error, files: &IdentityFiles, names: &OptionNames) -> TlsError {
+    match error {
+        rustls::Error::InconsistentKeys(_) => TlsError::Strangers {
             option: key_option(names),
             key: files.key.clone(),
             certificates: files.certificates.clone(),
-        }),
-        Err(error) => Err(TlsError::Content {
+        },
+        error => TlsError::Content {
             option: key_option(names),
             path: files.key.clone(),
             wanted: TlsFile::Key,
             found: format!("holds a key that cannot be used ({error})").into(),
-        }),
+        },
     }
 }
 
@@ -217,19 +211,13 @@ impl PemFile<'_> {
             path: self.path.to_owned(),
             reason: reason.into(),
         };
-        // Looked at before it is opened: opening a pipe waits for somebody to write.
-        let metadata = std::fs::metadata(self.path).map_err(|error| unreadable(error.to_string()))?;
-        if !metadata.is_file() {
-            return Err(unreadable("it is not a regular file".to_owned()));
-        }
-        let mut bytes = Vec::new();
-        let read =
-            File::open(self.path).and_then(|file| file.take(PEM_BYTES_MAX + 1).read_to_end(&mut bytes));
-        read.map_err(|error| unreadable(error.to_string()))?;
-        if bytes.len() as u64 > PEM_BYTES_MAX {
-            return Err(unreadable(format!("it is larger than {PEM_BYTES_MAX} bytes")));
-        }
-        Ok(bytes)
+        files::read(self.path, PEM_BYTES_MAX).map_err(|error| {
+            unreadable(match error {
+                ReadError::Io(error) => error.to_string(),
+                ReadError::NotAFile { .. } => "it is not a regular file".to_owned(),
+                ReadError::TooLarge { .. } => format!("it is larger than {PEM_BYTES_MAX} bytes"),
+            })
+        })
     }
 
     /// Why a text is not what is wanted.

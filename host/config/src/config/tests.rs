@@ -83,7 +83,8 @@ fn every_key_listed_is_accepted_and_has_an_effect() {
                         rocketmq.source.main-topic = \"T\"\nrocketmq.source.consumer-group = \"G\"\n[host]\n";
     let before = smallest_with("[sources.orders]", &format!("{BARE}[sources.orders]"));
     let parsed = config(&before);
-    for (section, table) in SECTIONS.iter().map(|section| (section.name, section.table)) {
+    for table in SECTIONS.iter().map(|section| section.table) {
+        let section = table.connector;
         let header = match section {
             "host" => "[host]",
             "policies" => "[policies.p]",

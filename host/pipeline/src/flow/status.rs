@@ -2,11 +2,10 @@
 
 use std::sync::Arc;
 
-use serde::Serialize;
+use tidegate_lease::Undecided;
 
 /// Where a flow is in its life.
-#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum FlowState {
     /// Receiving, deciding, emitting, settling.
     Running,
@@ -32,8 +31,7 @@ impl FlowState {
 }
 
 /// A flow at one moment.
-#[derive(Clone, Debug, Serialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Debug)]
 pub struct FlowStatus {
     /// Its name in the configuration.
     pub name: Arc<str>,
@@ -70,8 +68,7 @@ pub struct FlowStatus {
 ///
 /// `received` is always `delivered + deferred + rejected + discarded`, and what left without a decision
 /// (`undecided_endings`), and what waits for one ([`FlowStatus::undecided`]).
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Totals {
     /// Deliveries received.
     pub received: u64,
@@ -84,7 +81,7 @@ pub struct Totals {
     /// Verdicts `discard`.
     pub discarded: u64,
     /// Deliveries that left without a decision.
-    pub undecided_endings: UndecidedEndings,
+    pub undecided_endings: Undecided,
     /// Decisions that `on-error` took, since the policy could not.
     pub on_error: u64,
     /// Deliveries handed to the sink.
@@ -99,18 +96,4 @@ pub struct Totals {
     pub redelivered: u64,
     /// Receives that failed.
     pub receive_errors: u64,
-}
-
-/// Deliveries that left without a decision, by why.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub struct UndecidedEndings {
-    /// An earlier message of their ordered key comes again, and they with it.
-    pub dropped: u64,
-    /// Their lease ran out; they come again.
-    pub expired: u64,
-    /// Their message was held already; they renewed its lease.
-    pub merged: u64,
-    /// Given back to the broker by a drain.
-    pub released: u64,
 }

@@ -23,7 +23,7 @@ use super::presence::{Change, Presence};
 use super::receive::{Arrival, Workers};
 use super::settle::{Settled, Settling};
 use super::sink::{SinkNews, SinkPort};
-use super::{Command, FlowOptions, FlowParts, FlowState, FlowStatus, Totals, UndecidedEndings};
+use super::{Command, FlowOptions, FlowParts, FlowState, FlowStatus, Totals};
 
 /// Decisions in one turn. A policy that takes its whole deadline for each then holds the loop for about a second at
 /// worst, and leases, reports and results are looked at in between.
@@ -515,14 +515,8 @@ impl Turner {
     }
 
     /// Takes over what the book counts since its beginning.
-    fn count_undecided(&mut self, counts: Undecided) {
-        let before = &mut self.totals.undecided_endings;
-        let now = UndecidedEndings {
-            dropped: counts.dropped,
-            expired: counts.expired,
-            merged: counts.merged,
-            released: counts.released,
-        };
+    fn count_undecided(&mut self, now: Undecided) {
+        let before = std::mem::replace(&mut self.totals.undecided_endings, now);
         for (cause, before, now) in [
             (UndecidedEnd::Dropped, before.dropped, now.dropped),
             (UndecidedEnd::Expired, before.expired, now.expired),
@@ -533,7 +527,6 @@ impl Turner {
                 self.progress.undecided_endings.push((cause, now - before));
             }
         }
-        *before = now;
     }
 
     // === the end ===

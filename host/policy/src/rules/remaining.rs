@@ -3,6 +3,8 @@
 
 use serde_json::Value;
 
+use super::key_and_items;
+
 /// Mistakes of one rules file that are looked for. A file with more of them is some other file.
 const COMPLAINTS_MAX: usize = 20;
 
@@ -110,10 +112,10 @@ impl Remaining {
 impl Path {
     fn parse(text: &str) -> Option<Self> {
         let mut steps = Vec::new();
-        for part in text.split('.').filter(|part| !part.is_empty()) {
-            let (key, items) = part.split_at(part.find('[').unwrap_or(part.len()));
+        for segment in text.split('.').filter(|segment| !segment.is_empty()) {
+            let (key, items) = key_and_items(segment);
             steps.push(Step::Key(key.to_owned()));
-            for item in items.split(['[', ']']).filter(|item| !item.is_empty()) {
+            for item in items {
                 steps.push(Step::Item(item.parse().ok()?));
             }
         }

@@ -32,7 +32,7 @@ fn list(output: &Output) {
         return;
     }
     let width = places().map(|place| place.name().len()).max().unwrap_or(0);
-    let table = |place: Place| output.data(&format!("  {:width$}  {}", place.name(), place.summary()));
+    let table = |place: Place| output.data(&format!("  {:width$}  {}", place.name(), place.table().summary));
     output.data("Sections:");
     SECTIONS.iter().map(Place::Section).for_each(table);
     output.data("Connectors, for [sources.NAME] and [sinks.NAME]:");
@@ -68,18 +68,15 @@ fn connectors() -> impl Iterator<Item = Place> {
 }
 
 impl Place {
-    const fn name(&self) -> &'static str {
+    const fn table(&self) -> &'static Table {
         match self {
-            Self::Section(section) => section.name,
-            Self::Connector(table) => table.connector,
+            Self::Section(section) => section.table,
+            Self::Connector(table) => table,
         }
     }
 
-    const fn summary(&self) -> &'static str {
-        match self {
-            Self::Section(section) => section.table.summary,
-            Self::Connector(table) => table.summary,
-        }
+    const fn name(&self) -> &'static str {
+        self.table().connector
     }
 
     fn text(&self) -> String {
