@@ -44,6 +44,8 @@ mod memory {
     const RECEIVE: usize = 32;
     /// Enough that each key has had a turn several times.
     const MESSAGES_PER_PHASE: usize = 50_000;
+    /// Phases that are looked at, after a first one in which everything finds its size.
+    const PHASES: usize = 3;
 
     #[test]
     fn memory_is_bounded_by_what_is_held() {
@@ -64,15 +66,22 @@ mod memory {
             settlements: Vec::with_capacity(RECEIVE),
         };
         road.phase();
-        let (live_before, allocations_before) = (LIVE_BYTES.load(Relaxed), ALLOCATIONS.load(Relaxed));
-        let book_allocations = road.phase();
-        let grown = LIVE_BYTES.load(Relaxed).saturating_sub(live_before);
-        // A hash table may be rebuilt once at twice its size; a leak of three bytes a message would be seen.
-        assert!(grown < 128 << 10, "{grown} bytes more after {MESSAGES_PER_PHASE} more messages");
+        let allocations_before = ALLOCATIONS.load(Relaxed);
+        let phases: Vec<_> = (0..PHASES)
+            .map(|_| {
+                let live_before = LIVE_BYTES.load(Relaxed);
+                let book_allocations = road.phase();
+                (LIVE_BYTES.load(Relaxed).saturating_sub(live_before), book_allocations)
+            })
+            .collect();
+        // A hash table may be rebuilt once at twice its size; what leaks grows in every phase.
+        let grown = phases.iter().map(|(grown, _)| *grown).min().unwrap_or(usize::MAX);
+        assert!(grown < 4096, "{grown} bytes more after {MESSAGES_PER_PHASE} more messages");
         assert!(ALLOCATIONS.load(Relaxed) > allocations_before, "nothing is counted");
         // The emission's copy of the handle is the only one on the regular road. A tenth is deferred once, which puts
         // its id into the table of attempts and into a hash table that may be rebuilt.
         let most = MESSAGES_PER_PHASE + MESSAGES_PER_PHASE / 100;
+        let book_allocations = phases[0].1;
         assert!(book_allocations <= most, "{book_allocations} allocations for {MESSAGES_PER_PHASE} messages");
         let counts = road.book.counts();
         assert_eq!(
