@@ -9,9 +9,10 @@ use tempfile::TempDir;
 use tidegate_test_brokers::artifacts::{self, ClassPath};
 use tidegate_test_brokers::{Cluster, GroupKind};
 
-use crate::Args;
 use crate::backlog::{Backlogs, LITE_TOPIC, NORMAL_TOPIC};
+use crate::configuration::Configuration;
 use crate::watch::{Measured, watch};
+use crate::{Args, absolute};
 
 /// A way to consume a backlog.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -77,11 +78,6 @@ impl Bench {
     pub(crate) fn prepare(args: &Args) -> Result<Self> {
         let here = Path::new(env!("CARGO_MANIFEST_DIR"));
         let java = artifacts::client(&[here.join("java/ConsumerBench.java")])?;
-        let absolute = |path: &Path| {
-            path.canonicalize().with_context(|| {
-                format!("{} is not there; build the host with `cargo build --release`", path.display())
-            })
-        };
         let (host, policies) = (absolute(&args.host)?, absolute(&args.policies)?);
         Ok(Self { java, host, policies, directory: tempfile::tempdir()? })
     }
@@ -150,38 +146,21 @@ impl Bench {
     }
 
     fn configuration(&self, contestant: Contestant, endpoint: &str, group: &str) -> String {
-        let kind = if contestant.is_lite() { "lite" } else { "normal" };
-        format!(
-            r#"[host]
-policy-dir = "{policies}"
-state-dir = "{state}"
-admin-listen = "127.0.0.1:0"
-log-level = "warn"
-
-[policies.fair]
-component = "fair-share.wasm"
-rules = "fair-share.toml"
-
-[sources.lab]
-connector = "rocketmq-grpc"
-rocketmq.client.endpoints = "{endpoint}"
-rocketmq.source.main-topic = "{topic}"
-rocketmq.source.consumer-group = "{group}"
-rocketmq.source.topic-kind = "{kind}"
-rocketmq.source.fetch-concurrency = {RECEIVES}
-
-[sinks.nowhere]
-connector = "discard"
-
-[flows.lab]
-source = "lab"
-throttle = "fair"
-sink = "nowhere"
-"#,
-            policies = self.policies.display(),
-            state = self.directory.path().join(group).display(),
-            topic = contestant.topic(),
-        )
+        let (component, rules) = Configuration::FAIR_SHARE;
+        let configuration = Configuration {
+            policies: &self.policies,
+            state: &self.directory.path().join(group),
+            log_level: "warn",
+            component,
+            rules,
+            endpoint,
+            topic: contestant.topic(),
+            topic_kind: if contestant.is_lite() { "lite" } else { "normal" },
+            group,
+            receives: RECEIVES,
+            key: "lite-topic",
+        };
+        configuration.toml()
     }
 }
 

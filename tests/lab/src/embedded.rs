@@ -12,6 +12,7 @@ use tidegate_connector::{Clock, Sink};
 use tidegate_pipeline::{Extras, Host, Identity, Totals, sinks};
 use tidegate_telemetry::Telemetry;
 
+use crate::configuration::Configuration;
 use crate::loopback::{GROUP, TOPIC};
 
 const CONNECTORS: &[Connector<'static>] =
@@ -36,36 +37,28 @@ impl Embedded {
         let policies = policies
             .canonicalize()
             .with_context(|| format!("there are no policies in {}", policies.display()))?;
-        let text = format!(
-            r#"[host]
-policy-dir = "{policies}"
-
-[policies.fair]
-component = "fair-share.wasm"
-rules = "fair-share.toml"
-
-[sources.lab]
-connector = "rocketmq-grpc"
-rocketmq.client.endpoints = "{endpoint}"
-rocketmq.source.main-topic = "{TOPIC}"
-rocketmq.source.consumer-group = "{GROUP}"
-rocketmq.source.fetch-concurrency = {receives}
-
-[sinks.nowhere]
-connector = "discard"
-
-[flows.lab]
-source = "lab"
-throttle = "fair"
-sink = "nowhere"
-"#,
-            policies = policies.display(),
-        );
+        let (component, rules) = Configuration::FAIR_SHARE;
+        let configuration = Configuration {
+            policies: &policies,
+            state: &directory.path().join("state"),
+            log_level: "warn",
+            component,
+            rules,
+            endpoint,
+            topic: TOPIC,
+            topic_kind: "lite",
+            group: GROUP,
+            receives,
+            key: "lite-topic",
+        };
         let file = directory.path().join("tidegate.toml");
         let catalog = Catalog { connectors: CONNECTORS };
-        let config = tidegate_config::parse(&file.display().to_string(), &text, &catalog)?;
+        let config = tidegate_config::parse(&file.display().to_string(), &configuration.toml(), &catalog)?;
         let extras = Extras {
-            sinks: sink.into_iter().map(|sink| (Arc::from("nowhere"), sink)).collect::<BTreeMap<_, _>>(),
+            sinks: sink
+                .into_iter()
+                .map(|sink| (Arc::from(Configuration::SINK), sink))
+                .collect::<BTreeMap<_, _>>(),
             identity: Some(Identity::ephemeral()?),
             require_policies: true,
         };

@@ -9,6 +9,7 @@
 
 mod alone;
 mod backlog;
+mod configuration;
 mod contestant;
 mod embedded;
 mod latency;
@@ -19,7 +20,7 @@ mod reader;
 mod table;
 mod watch;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 use clap::{Parser, Subcommand};
@@ -82,6 +83,13 @@ async fn main() -> Result<()> {
         Some(Task::Read(read)) => reader::run(read).await,
         None => measure(&args).await,
     }
+}
+
+/// Where something is that building the host leaves behind.
+fn absolute(path: &Path) -> Result<PathBuf> {
+    path.canonicalize().with_context(|| {
+        format!("{} is not there; build the host with `cargo build --release`", path.display())
+    })
 }
 
 #[allow(clippy::print_stdout, reason = "the table is what it is for")]

@@ -17,6 +17,8 @@ use tempfile::TempDir;
 use tidegate_test_guests::Guest;
 use tokio::time::{Instant, sleep};
 
+use crate::absolute;
+use crate::configuration::Configuration;
 use crate::loopback::{GROUP, Load, Loopback, TENANT, TOPIC, tenant};
 use crate::program::Program;
 use crate::watch::{Measured, watch};
@@ -77,7 +79,7 @@ impl Kind {
     /// The file of its component, and of its rules.
     const fn files(self) -> (&'static str, Option<&'static str>) {
         match self {
-            Self::Healthy => ("fair-share.wasm", Some("fair-share.toml")),
+            Self::Healthy => Configuration::FAIR_SHARE,
             Self::Trapping => ("trapping.wasm", None),
             Self::Looping | Self::AlwaysLooping => ("looping.wasm", None),
             Self::Growing => ("growing.wasm", None),
@@ -157,10 +159,7 @@ struct Bench {
 
 impl Bench {
     fn prepare(host: &Path, policies: &Path) -> Result<Self> {
-        let host = host.canonicalize().with_context(|| {
-            format!("{} is not there; build the host with `cargo build --release`", host.display())
-        })?;
-        let bench = Self { host, directory: tempfile::tempdir()? };
+        let bench = Self { host: absolute(host)?, directory: tempfile::tempdir()? };
         let to = bench.policies();
         fs::create_dir(&to)?;
         for file in ["fair-share.wasm", "fair-share.toml"] {
@@ -219,37 +218,21 @@ impl Bench {
 
     fn configuration(&self, kind: Kind, endpoint: &str) -> String {
         let (component, rules) = kind.files();
-        let rules = rules.map_or_else(String::new, |rules| format!("rules = \"{rules}\"\n"));
-        format!(
-            r#"[host]
-policy-dir = "{policies}"
-state-dir = "{state}"
-admin-listen = "127.0.0.1:0"
-
-[policies.examined]
-component = "{component}"
-on-error = "deliver"
-{rules}
-[sources.lab]
-connector = "rocketmq-grpc"
-rocketmq.client.endpoints = "{endpoint}"
-rocketmq.source.main-topic = "{TOPIC}"
-rocketmq.source.consumer-group = "{GROUP}"
-rocketmq.source.fetch-concurrency = {RECEIVES}
-
-[sinks.nowhere]
-connector = "discard"
-
-[flows.lab]
-source = "lab"
-throttle = "examined"
-sink = "nowhere"
-key = "{key}"
-"#,
-            policies = self.policies().display(),
-            state = self.directory.path().join("state").display(),
-            key = kind.key(),
-        )
+        let configuration = Configuration {
+            policies: &self.policies(),
+            state: &self.directory.path().join("state"),
+            // The program's admin address is read from its log.
+            log_level: "info",
+            component,
+            rules,
+            endpoint,
+            topic: TOPIC,
+            topic_kind: "lite",
+            group: GROUP,
+            receives: RECEIVES,
+            key: &kind.key(),
+        };
+        configuration.toml()
     }
 }
 
