@@ -157,6 +157,8 @@ pub enum PolicyState {
     Failed,
     /// It failed too often and is not asked for a while; its messages follow `on-error`.
     Broken,
+    /// An operator paused it; its messages follow `on-error`.
+    Paused,
 }
 
 /// The generation in force.

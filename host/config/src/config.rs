@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tidegate_connector::files::{self, ReadError};
-use tidegate_connector::options::{Values, nearest};
+use tidegate_connector::options::{PolicyUse, Values, nearest};
 
 use crate::catalog::{Catalog, Role};
 use crate::document::{Block, Document, Reporter};
 use crate::error::{Errors, Oddity, Problem, Warning};
-use crate::sections::{Exhausted, Flow, Host, Policy, Sink, Source, read_connector};
+use crate::sections::{Exhausted, Flow, Host, Policy, PolicyNamed, Sink, Source, read_connector};
 
 /// The largest configuration that is read, in bytes. A thousand flows with all their keys take about half of it.
 pub const TEXT_BYTES_MAX: u64 = 1 << 20;
@@ -32,6 +32,8 @@ pub struct Config {
     pub sinks: BTreeMap<Arc<str>, Sink>,
     /// By name.
     pub flows: BTreeMap<Arc<str>, Flow>,
+    /// What policies are used for, by name; those that nothing uses are not in it.
+    pub policy_uses: BTreeMap<Arc<str>, PolicyUse>,
     /// What is odd about it.
     pub warnings: Vec<Warning>,
     /// The directory that relative paths count from.
@@ -121,20 +123,29 @@ fn read(
         written.insert(block.path.clone(), values);
         policies.extend(policy.map(|policy| (Arc::clone(&block.name), policy)));
     }
+    let mut named = Vec::new();
     let mut sources = BTreeMap::new();
     for block in &mut document.sources {
-        if let Some((connector, values)) = read_connector(reporter, block, Role::Source, catalog, &base_dir) {
+        let read = read_connector(reporter, block, Role::Source, catalog, &base_dir, &mut named);
+        if let Some((connector, values)) = read {
             sources.insert(Arc::clone(&block.name), Source { connector, values });
         }
     }
     let mut sinks = BTreeMap::new();
     for block in &mut document.sinks {
-        if let Some((connector, values)) = read_connector(reporter, block, Role::Sink, catalog, &base_dir) {
+        let read = read_connector(reporter, block, Role::Sink, catalog, &base_dir, &mut named);
+        if let Some((connector, values)) = read {
             sinks.insert(Arc::clone(&block.name), Sink { connector, values });
         }
     }
     let mut flows = BTreeMap::new();
     let mut names = Names::new(&document);
+    for PolicyNamed { block, key, policy, used_as } in &named {
+        let mut blocks = document.sources.iter().chain(&document.sinks);
+        if let Some(block) = blocks.find(|candidate| candidate.path == *block) {
+            names.check_policy(reporter, block, key, policy, *used_as);
+        }
+    }
     for block in &document.flows {
         let (values, flow) = Flow::read(reporter, block);
         names.check_flow(reporter, block, &values);
@@ -152,7 +163,8 @@ fn read(
         drops.then(|| Warning { place: place(), oddity: Oddity::NoDeadLetter })
     }));
     warnings.sort_by(|a, b| a.place.order().cmp(&b.place.order()));
-    Some(Config { host: host?, policies, sources, sinks, flows, warnings, base_dir, written })
+    let policy_uses = names.policy_uses;
+    Some(Config { host: host?, policies, sources, sinks, flows, policy_uses, warnings, base_dir, written })
 }
 
 /// The names that flows may refer to, whether or not what they name is valid: a mistake is reported once, where it is.
@@ -164,6 +176,7 @@ struct Names<'d> {
     fed: BTreeMap<String, Arc<str>>,
     /// The paths of sections that flows refer to.
     used: BTreeSet<String>,
+    policy_uses: BTreeMap<Arc<str>, PolicyUse>,
 }
 
 impl<'d> Names<'d> {
@@ -175,13 +188,13 @@ impl<'d> Names<'d> {
             policies: names(&document.policies),
             fed: BTreeMap::new(),
             used: BTreeSet::new(),
+            policy_uses: BTreeMap::new(),
         }
     }
 
     fn check_flow(&mut self, reporter: &mut Reporter<'_>, block: &Block, values: &Values) {
         for (key, what, section, known) in [
             ("source", "source", "sources", &self.sources),
-            ("throttle", "policy", "policies", &self.policies),
             ("sink", "sink", "sinks", &self.sinks),
             ("dead-letter", "sink", "sinks", &self.sinks),
         ] {
@@ -198,6 +211,18 @@ impl<'d> Names<'d> {
                 reporter.at_value(block, key, problem);
             }
         }
+        for key in ["throttle", "shadow"] {
+            if let Some(policy) = values.text(key) {
+                self.check_policy(reporter, block, key, policy, PolicyUse::Throttle);
+            }
+        }
+        if let (Some(throttle), Some(shadow)) = (values.text("throttle"), values.text("shadow"))
+            && throttle == shadow
+        {
+            let detail =
+                format!("names the policy `{shadow}`, which decides already; a shadow is another policy");
+            reporter.at_value(block, "shadow", Problem::Value { detail });
+        }
         let Some(source) = values.text("source") else { return };
         match self.fed.get(source) {
             Some(flow) => {
@@ -208,6 +233,36 @@ impl<'d> Names<'d> {
             None => {
                 self.fed.insert(source.to_owned(), Arc::clone(&block.name));
             }
+        }
+    }
+
+    /// Whether there is such a policy, and it is used for nothing else: a component is of one world.
+    fn check_policy(
+        &mut self,
+        reporter: &mut Reporter<'_>,
+        block: &Block,
+        key: &str,
+        name: &str,
+        used_as: PolicyUse,
+    ) {
+        if !self.policies.contains(name) {
+            let problem = Problem::UnknownName {
+                what: "policy",
+                found: name.to_owned(),
+                nearest: nearest(name, self.policies.iter().copied()).map(Into::into),
+                known: list(&self.policies),
+            };
+            return reporter.at_value(block, key, problem);
+        }
+        self.used.insert(format!("policies.{name}"));
+        let first = self.policy_uses.entry(name.into()).or_insert(used_as);
+        if *first != used_as {
+            let (first, now) = (first.name(), used_as.name());
+            let detail = format!(
+                "uses the policy `{name}` as {now}, and it is used as {first} elsewhere; configure it twice, under \
+                 two names"
+            );
+            reporter.at_value(block, key, Problem::Value { detail });
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use tidegate_connector::options::{Default, Kind, OptionError, OptionSpec, Side, Table, Values};
+use tidegate_connector::options::{Default, Kind, OptionError, OptionSpec, PolicyUse, Side, Table, Values};
 
 use crate::{Catalog, Config, Connector, Role, Unsupported, parse};
 
@@ -27,7 +27,7 @@ pub(crate) const BROKER: Table = Table {
         source("rocketmq.source.fetch-concurrency", Kind::Integer { min: 1, max: 256 }, Default::Value("1")),
         source("rocketmq.source.max-message-num", Kind::Integer { min: 1, max: 32 }, Default::Value("32")),
         source("rocketmq.source.invisible-duration", LEASE, Default::Value("60s")),
-        source("rocketmq.source.renewal-policy", Kind::PolicyName, Default::None),
+        source("rocketmq.source.renewal-policy", Kind::PolicyName(PolicyUse::Renewal), Default::None),
         source("rocketmq.source.renewal-ahead-time", LEASE, Default::Value("10s")),
         OptionSpec { side: Side::Sink, ..both("rocketmq.sink.topic", Kind::Text, Default::Required) },
     ],
@@ -85,7 +85,7 @@ pub(crate) fn smallest_with(from: &str, to: &str) -> String {
 /// What the example leaves out is put in.
 pub(crate) fn example_with_everything() -> String {
     let lines = crate::EXAMPLE.lines().map(|line| match line.strip_prefix('#') {
-        Some(key) if key.starts_with(|c: char| c.is_ascii_lowercase()) => key,
+        Some(key) if key.starts_with(|c: char| c.is_ascii_lowercase() || c == '[') => key,
         _ => line,
     });
     lines.collect::<Vec<_>>().join("\n")

@@ -90,10 +90,36 @@ pub enum Kind {
     },
     /// One of these words.
     Choice(&'static [&'static str]),
-    /// The name of a policy in the same configuration.
-    PolicyName,
+    /// The name of a policy in the same configuration, and what it is used for.
+    PolicyName(PolicyUse),
     /// A file or directory; a relative one counts from the directory of the configuration file.
     Path,
+}
+
+/// What a policy is used for.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum PolicyUse {
+    /// It decides about messages.
+    Throttle,
+    /// It decides about leases.
+    Renewal,
+    /// It says whom the host is to a broker.
+    Credentials,
+    /// It chooses partitions.
+    Partitioner,
+}
+
+impl PolicyUse {
+    /// The word for people.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Throttle => "a throttle policy",
+            Self::Renewal => "a renewal policy",
+            Self::Credentials => "a credential resolver",
+            Self::Partitioner => "a partitioner",
+        }
+    }
 }
 
 /// What a user wrote for one key.
@@ -291,7 +317,7 @@ impl Kind {
     /// Texts are read for every kind, since a SQL `WITH` clause has nothing else.
     fn read_text(self, text: &str) -> Result<Value, String> {
         match self {
-            Self::Text | Self::PolicyName | Self::Path => Ok(Value::Text(text.to_owned())),
+            Self::Text | Self::PolicyName(_) | Self::Path => Ok(Value::Text(text.to_owned())),
             Self::Bool => match text {
                 "true" => Ok(Value::Bool(true)),
                 "false" => Ok(Value::Bool(false)),
@@ -356,7 +382,7 @@ impl fmt::Display for Kind {
                 write!(f, "a size from {} to {}", units::format_size(*min), units::format_size(*max))
             }
             Self::Choice(words) => write!(f, "one of `{}`", words.join("`, `")),
-            Self::PolicyName => f.write_str("the name of a policy"),
+            Self::PolicyName(_) => f.write_str("the name of a policy"),
             Self::Path => f.write_str("a path"),
         }
     }

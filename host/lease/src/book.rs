@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_model::{
-    Capacity, Delivery, DeliveryId, Emission, Handle, Instant, Message, MessageId, Report, SettleError,
-    Settlement, Standing, Verdict,
+    Capacity, Delivery, DeliveryId, Emission, Handle, Instant, Message, MessageId, Outcome, Report,
+    SettleError, Settlement, Standing, Verdict,
 };
 
 use crate::attempts::Attempts;
@@ -246,6 +246,9 @@ impl LeaseBook {
         }
         let cost = report.cost.unwrap_or_else(|| now.saturating_since(work.began_at).as_secs_f64());
         self.keys.add_work(now, self.entries[at].key, cost);
+        if report.outcome == Outcome::Accepted {
+            self.keys.add_finished(now);
+        }
         if work.overtaken {
             self.drop_overtaken(now, at);
             return Taken::Overtaken;
@@ -329,10 +332,7 @@ impl LeaseBook {
                 attempt: entry.attempt,
                 waited: now.saturating_since(entry.received_at),
                 deferred: entry.deferred,
-                standing: Standing {
-                    flow_queued: self.flow_queued(),
-                    ..self.keys.standing_at(now, entry.key)
-                },
+                standing: self.with_flow(self.keys.standing_at(now, entry.key)),
             });
         }
     }
@@ -426,13 +426,20 @@ impl LeaseBook {
     /// How a key stands in the flow now.
     #[must_use]
     pub fn standing(&self, now: Instant, key: &str) -> Standing {
-        Standing { flow_queued: self.flow_queued(), ..self.keys.standing(now, key) }
+        self.with_flow(self.keys.standing(now, key))
     }
 
     // === shared by the parts ===
 
-    fn flow_queued(&self) -> u32 {
-        u32::try_from(self.tally.queued).unwrap_or(u32::MAX)
+    /// A key's facts, and those of the flow that only the book knows.
+    fn with_flow(&self, standing: Standing) -> Standing {
+        let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
+        Standing {
+            flow_budget: count(self.options.budget_messages),
+            flow_queued: count(self.tally.queued),
+            flow_emitted: count(self.tally.emitted),
+            ..standing
+        }
     }
 
     fn end_grant(&mut self, granted: Capacity) {

@@ -61,6 +61,7 @@ pub(crate) struct Keys {
     recent: u32,
     flow_in_flight: u32,
     flow_arrivals: Window<RATE_SECONDS>,
+    flow_finished: Window<RATE_SECONDS>,
     flow_work: Window<SHARE_SECONDS>,
 }
 
@@ -80,6 +81,7 @@ impl Keys {
             recent: 0,
             flow_in_flight: 0,
             flow_arrivals: Window::default(),
+            flow_finished: Window::default(),
             flow_work: Window::default(),
         }
     }
@@ -125,6 +127,11 @@ impl Keys {
         }
     }
 
+    /// Counts a delivery that the sink finished, whatever the broker makes of it.
+    pub(crate) fn add_finished(&mut self, now: Instant) {
+        self.flow_finished.add(now, 1.0);
+    }
+
     /// Lets idle keys stop counting as active.
     pub(crate) fn age(&mut self, now: Instant) {
         while let Some(at) = self.oldest_recent
@@ -166,6 +173,7 @@ impl Keys {
             flow_in_flight: self.flow_in_flight,
             active_keys: self.active(),
             flow_rate: self.flow_arrivals.rate_per_second(now),
+            flow_throughput: self.flow_finished.rate_per_second(now),
             ..Standing::default()
         }
     }

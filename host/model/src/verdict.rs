@@ -37,14 +37,20 @@ pub struct Standing {
     pub key_in_flight: u32,
     /// The same over all keys.
     pub flow_in_flight: u32,
+    /// Deliveries that the host may hold for the flow.
+    pub flow_budget: u32,
     /// Accepted deliveries of all keys that wait for the sink: nobody is slowed down by anybody while there are none.
     pub flow_queued: u32,
+    /// Deliveries of all keys that the sink is working on.
+    pub flow_emitted: u32,
     /// Keys with at least one delivery in flight, or seen within the last ten seconds.
     pub active_keys: u32,
     /// Deliveries a second of this key over the last ten seconds.
     pub key_rate: f64,
     /// The same over all keys.
     pub flow_rate: f64,
+    /// Deliveries of all keys that the sink finished, a second, over the last ten seconds.
+    pub flow_throughput: f64,
     /// This key's share of the work time (or reported cost) of the last minute, 0 to 1.
     pub key_share: f64,
 }

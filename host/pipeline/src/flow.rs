@@ -5,13 +5,16 @@
 //! this one owns: receive workers, batches of settlements, the sinks.
 
 mod dead_letter;
+mod decider;
 mod presence;
 mod receive;
 mod settle;
+mod shadow;
 mod sink;
 mod status;
 mod turn;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,9 +26,11 @@ use tidegate_telemetry::Telemetry;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
+use self::shadow::Shadows;
 use crate::key::KeyRule;
 
 pub use presence::AWAY_GRACE;
+pub use shadow::{Comparison, DIFFERENCES_KEPT, Difference, Kind};
 pub use status::{FlowState, FlowStatus, Totals};
 
 /// What a flow is told.
@@ -41,6 +46,8 @@ pub struct FlowOptions {
     pub dead_letter_name: Option<Arc<str>>,
     /// Its policy's name, if it has one.
     pub throttle_name: Option<Arc<str>>,
+    /// The name of the policy that is only compared with it.
+    pub shadow_name: Option<Arc<str>>,
     /// What fairness is counted by.
     pub key_rule: KeyRule,
     /// Receives at one time.
@@ -57,6 +64,8 @@ pub struct FlowParts {
     pub settler: Arc<dyn Settler>,
     /// Who decides; without one everything is delivered.
     pub throttle: Option<Throttle>,
+    /// Who is asked as well, and not followed.
+    pub shadow: Option<Throttle>,
     /// Where accepted deliveries go.
     pub sink: Box<dyn Sink>,
     /// Where rejected ones go when the broker has no dead letters of its own.
@@ -70,6 +79,7 @@ pub struct Flow {
     source: SourceRef,
     commands: mpsc::Sender<Command>,
     status: Arc<Mutex<FlowStatus>>,
+    shadows: Shadows,
     ended: watch::Receiver<bool>,
     task: Mutex<Option<JoinHandle<()>>>,
 }
@@ -101,6 +111,7 @@ impl Flow {
             name: Arc::clone(&options.name),
             source: Arc::clone(&options.source_name),
             throttle: options.throttle_name.clone(),
+            shadow: options.shadow_name.clone(),
             sink: Arc::clone(&options.sink_name),
             state: FlowState::Running,
             joined: false,
@@ -117,13 +128,15 @@ impl Flow {
         let (ended_sender, ended) = watch::channel(false);
         let name = Arc::clone(&options.name);
         let source = SourceRef(Arc::clone(&parts.source));
-        let turner = turn::Turner::new(options, parts, clock, telemetry, Arc::clone(&status));
+        let shadows = Shadows::default();
+        let turner =
+            turn::Turner::new(options, parts, clock, telemetry, Arc::clone(&status), shadows.clone());
         let task = tokio::spawn(async move {
             turner.run(command_receiver).await;
             // Whoever waits may be gone already.
             let _ = ended_sender.send(true);
         });
-        Self { name, source, commands, status, ended, task: Mutex::new(Some(task)) }
+        Self { name, source, commands, status, shadows, ended, task: Mutex::new(Some(task)) }
     }
 
     /// The flow's name.
@@ -140,6 +153,12 @@ impl Flow {
             status.remarks.extend(self.source.0.status());
         }
         status
+    }
+
+    /// What policies in shadow mode would have said, by their names.
+    #[must_use]
+    pub fn comparisons(&self) -> BTreeMap<Arc<str>, Comparison> {
+        self.shadows.all()
     }
 
     /// Changes its safety valves from the next verdict on.

@@ -6,14 +6,17 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use tidegate_config::{Config, Exhausted, KeyBy, ReloadPlan};
-use tidegate_connector::options::OptionError;
+use tidegate_connector::options::{OptionError, PolicyUse};
 use tidegate_connector::{Clock, Sink};
 use tidegate_lease::Valves;
-use tidegate_policy::{Engine, EngineError, EngineOptions, OnError, PolicyHost, PolicySpec, PolicyStatus};
+use tidegate_policy::{
+    Engine, EngineError, EngineOptions, Mode, OnError, PolicyHost, PolicySpec, PolicyStatus, Probation,
+    ReloadError, ReloadReport, World,
+};
 use tidegate_rocketmq::{ConnectError, SourceOptions};
 use tidegate_telemetry::Telemetry;
 
-use crate::flow::{Flow, FlowOptions, FlowParts, FlowState, FlowStatus};
+use crate::flow::{Comparison, Flow, FlowOptions, FlowParts, FlowState, FlowStatus};
 use crate::identity::{Identity, IdentityError};
 use crate::key::KeyRule;
 use crate::sinks::{Discard, Stdout};
@@ -121,7 +124,7 @@ impl Host {
             Some(identity) => identity,
             None => Identity::load(&config.host.state_dir).map_err(StartError::Identity)?,
         };
-        let policies = start_policies(policy_specs(config), clock, telemetry.clone()).await?;
+        let policies = start_policies(config, clock, telemetry.clone()).await?;
         let mut host = Self { policies, flows: Vec::new() };
         if extras.require_policies {
             host.require_policies()?;
@@ -161,6 +164,36 @@ impl Host {
     #[must_use]
     pub fn policies(&self) -> Vec<PolicyStatus> {
         self.policies.status()
+    }
+
+    /// What policies in shadow mode would have said about a flow's messages; `None` when there is no such flow.
+    #[must_use]
+    pub fn comparisons(&self, flow: &str) -> Option<BTreeMap<Arc<str>, Comparison>> {
+        self.flows.iter().find(|candidate| **candidate.name() == *flow).map(Flow::comparisons)
+    }
+
+    /// Reads a policy's files now. Blocks until they passed or were refused.
+    ///
+    /// # Errors
+    /// As [`PolicyHost::reload`].
+    pub fn reload_policy(&self, policy: &str, dry_run: bool) -> Result<ReloadReport, ReloadError> {
+        if dry_run { self.policies.dry_run(policy) } else { self.policies.reload(policy) }
+    }
+
+    /// Goes back to a policy's generation before; answers the number of the one that runs then.
+    ///
+    /// # Errors
+    /// As [`PolicyHost::roll_back`].
+    pub fn roll_back_policy(&self, policy: &str) -> Result<u64, ReloadError> {
+        self.policies.roll_back(policy)
+    }
+
+    /// Stops or resumes asking a policy; true when that changes something.
+    ///
+    /// # Errors
+    /// As [`PolicyHost::set_paused`].
+    pub fn pause_policy(&self, policy: &str, paused: bool) -> Result<bool, ReloadError> {
+        self.policies.set_paused(policy, paused)
     }
 
     /// Resolves when every flow has ended. One that fails leaves the others alone; its status and the readiness of
@@ -233,6 +266,7 @@ impl Host {
             sink_name: Arc::clone(&flow.sink),
             dead_letter_name: flow.dead_letter.clone(),
             throttle_name: flow.throttle.clone(),
+            shadow_name: flow.shadow.clone(),
             key_rule: key_rule(&flow.key),
             receive_workers: workers,
             book: tidegate_lease::Options {
@@ -250,6 +284,7 @@ impl Host {
             source: connection.source,
             settler: connection.settler,
             throttle: flow.throttle.as_ref().and_then(|policy| self.policies.throttle(policy)),
+            shadow: flow.shadow.as_ref().and_then(|policy| self.policies.throttle(policy)),
             sink,
             dead_letter,
         };
@@ -259,14 +294,16 @@ impl Host {
 
 /// Compiling takes its time, so it is kept off the runtime's threads.
 async fn start_policies(
-    specs: Vec<PolicySpec>,
+    config: &Config,
     clock: Clock,
     telemetry: Telemetry,
 ) -> Result<Arc<PolicyHost>, StartError> {
+    let specs = policy_specs(config);
     let options = engine_options(&specs, clock);
+    let last_good = config.host.state_dir.join("policies");
     let started = tokio::task::spawn_blocking(move || {
         let engine = Engine::new(options, telemetry).map_err(StartError::Engine)?;
-        PolicyHost::start(&engine, specs).map_err(StartError::Policies)
+        PolicyHost::start(&engine, specs, Some(last_good)).map_err(StartError::Policies)
     });
     match started.await {
         Ok(started) => started.map(Arc::new),
@@ -289,13 +326,23 @@ fn update(policies: &PolicyHost, specs: Vec<PolicySpec>) {
     }
 }
 
-/// The policies that flows of a configuration use, as the engine wants them. The others are not loaded: which policy a
+/// The policies that a configuration uses, as the engine wants them. The others are not loaded: which policy a
 /// flow uses does not change while a host runs.
 #[must_use]
 pub fn policy_specs(config: &Config) -> Vec<PolicySpec> {
-    let used: BTreeSet<_> = config.flows.values().filter_map(|flow| flow.throttle.as_ref()).collect();
-    let spec = |(name, policy): (&Arc<str>, &tidegate_config::Policy)| PolicySpec {
+    let spec = |(name, used_as): (&Arc<str>, &PolicyUse)| {
+        let policy = config.policies.get(name)?;
+        Some(policy_spec(name, policy, Some(world(*used_as))))
+    };
+    config.policy_uses.iter().filter_map(spec).collect()
+}
+
+/// One policy of a configuration, as the engine wants it. Without a world it is taken for what its component is.
+#[must_use]
+pub fn policy_spec(name: &Arc<str>, policy: &tidegate_config::Policy, world: Option<World>) -> PolicySpec {
+    PolicySpec {
         name: Arc::clone(name),
+        world,
         component: policy.component.clone(),
         rules: policy.rules.clone(),
         on_error: match policy.on_error {
@@ -305,8 +352,22 @@ pub fn policy_specs(config: &Config) -> Vec<PolicySpec> {
         },
         limits: limits(&policy.limits),
         sha256: policy.sha256.clone(),
-    };
-    config.policies.iter().filter(|(name, _)| used.contains(name)).map(spec).collect()
+        mode: match policy.mode {
+            tidegate_config::Mode::Enforce => Mode::Enforce,
+            tidegate_config::Mode::Shadow => Mode::Shadow,
+        },
+        probation: Probation { calls: policy.probation_calls, time: policy.probation_time },
+        last_good: policy.last_good,
+    }
+}
+
+const fn world(used_as: PolicyUse) -> World {
+    match used_as {
+        PolicyUse::Throttle => World::ThrottlePolicy,
+        PolicyUse::Renewal => World::RenewalPolicy,
+        PolicyUse::Credentials => World::CredentialResolver,
+        PolicyUse::Partitioner => World::PartitionerPolicy,
+    }
 }
 
 fn limits(limits: &tidegate_config::Limits) -> tidegate_policy::Limits {

@@ -12,7 +12,12 @@ mod key;
 mod record;
 pub mod sinks;
 
-pub use flow::{AWAY_GRACE, Flow, FlowOptions, FlowParts, FlowState, FlowStatus, Totals};
-pub use host::{DrainReport, Extras, Host, StartError, engine_options, policy_specs, source_options};
+pub use flow::{
+    AWAY_GRACE, Comparison, DIFFERENCES_KEPT, Difference, Flow, FlowOptions, FlowParts, FlowState,
+    FlowStatus, Kind, Totals,
+};
+pub use host::{
+    DrainReport, Extras, Host, StartError, engine_options, policy_spec, policy_specs, source_options,
+};
 pub use identity::{Identity, IdentityError};
 pub use key::KeyRule;

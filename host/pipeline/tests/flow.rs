@@ -128,6 +128,7 @@ impl Rig {
             sink_name: "hands".into(),
             dead_letter_name: dead_letter.is_some().then(|| Arc::from("dead")),
             throttle_name: None,
+            shadow_name: None,
             key_rule: KeyRule::LiteTopic,
             receive_workers: 1,
             book: tidegate_lease::Options {
@@ -140,6 +141,7 @@ impl Rig {
             source: connection.source,
             settler: connection.settler,
             throttle: None,
+            shadow: None,
             sink,
             dead_letter,
         };

@@ -10,7 +10,7 @@ use std::time::Duration;
 use criterion::{Criterion, criterion_group, criterion_main};
 use tidegate_connector::Clock;
 use tidegate_model::{BodyState, Instant, Message, MessageId, Standing, Timestamp};
-use tidegate_policy::{Engine, EngineOptions, Limits, OnError, PolicyHost, PolicySpec, Question};
+use tidegate_policy::{Engine, EngineOptions, Limits, PolicyHost, PolicySpec, Question};
 use tidegate_telemetry::Telemetry;
 use tidegate_test_guests::Guest;
 
@@ -20,14 +20,7 @@ fn bench(criterion: &mut Criterion) {
     let spec = |name: &str, component: Vec<u8>, limits: Limits| {
         let path = dir.path().join(format!("{name}.wasm"));
         std::fs::write(&path, component).expect("a file");
-        PolicySpec {
-            name: name.into(),
-            component: path,
-            rules: None,
-            on_error: OnError::Deliver,
-            limits,
-            sha256: None,
-        }
+        PolicySpec { limits, ..PolicySpec::new(name, path) }
     };
     let reading = Guest::reading_three_fields().component();
     let shipped = std::fs::read(concat!(env!("CARGO_MANIFEST_DIR"), "/../../policies/fair-share.wasm"));
@@ -40,7 +33,7 @@ fn bench(criterion: &mut Criterion) {
         spec("fair-share, quiet key, fresh", shipped, fresh),
     ];
     let names: Vec<_> = specs.iter().map(|spec| Arc::clone(&spec.name)).collect();
-    let host = PolicyHost::start(&engine, specs).expect("a host");
+    let host = PolicyHost::start(&engine, specs, None).expect("a host");
     let (message, key) = (message(), Arc::from("tenant-17"));
     let question = Question {
         source: "tenants",
@@ -53,14 +46,18 @@ fn bench(criterion: &mut Criterion) {
         standing: Standing {
             key_in_flight: 2,
             flow_in_flight: 100,
+            flow_budget: 1_000,
             flow_queued: 50,
+            flow_emitted: 32,
             active_keys: 21,
             key_rate: 2.0,
             flow_rate: 400.0,
+            flow_throughput: 380.0,
             key_share: 0.01,
         },
         wall: Timestamp::from_unix_millis(1_700_000_000_000),
         now: Instant::from_millis(1),
+        seed: 1,
     };
     for name in names {
         let mut caller = host.throttle(&name).expect("the policy").caller();

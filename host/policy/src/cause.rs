@@ -29,6 +29,10 @@ pub enum Cause {
     Type,
     /// It failed so often that it is not asked for a while.
     Breaker,
+    /// It failed on this very message so often that it is not asked about it any more.
+    Poison,
+    /// An operator paused it.
+    Paused,
     /// No generation of it is loaded.
     NotLoaded,
     /// Another trap, or the host could not make an instance.
@@ -37,7 +41,7 @@ pub enum Cause {
 
 impl Cause {
     /// All of them, in the order of their declaration.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 11] = [
         Self::Timeout,
         Self::Memory,
         Self::Panic,
@@ -45,6 +49,8 @@ impl Cause {
         Self::HostError,
         Self::Type,
         Self::Breaker,
+        Self::Poison,
+        Self::Paused,
         Self::NotLoaded,
         Self::Other,
     ];
@@ -60,6 +66,8 @@ impl Cause {
             Self::HostError => "host-error",
             Self::Type => "type",
             Self::Breaker => "breaker",
+            Self::Poison => "poison",
+            Self::Paused => "paused",
             Self::NotLoaded => "not-loaded",
             Self::Other => "other",
         }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use crate::bindings::exports::tidegate::policy::lifecycle::{Parameter, ParameterKind};
+use crate::bindings::v1::lifecycle::{Parameter, ParameterKind};
 use crate::engine::Engine;
 use crate::ladder::{Ladder, RungOutcome, RungReport};
 use crate::section::Trailer;

@@ -10,9 +10,10 @@ use tidegate_telemetry::{Telemetry, events};
 use wasmtime::component::{Component, HasSelf, Linker};
 use wasmtime::{Config, Enabled, InstanceAllocationStrategy, PoolingAllocationConfig};
 
-use crate::bindings::ThrottlePolicy;
+use crate::bindings::v1::given;
 use crate::guest::Guest;
 use crate::ticker::Ticker;
+use crate::world::World;
 
 /// Native stack that a guest may use. A guest's frames lie on its caller's thread, so every thread that calls a
 /// policy needs four times as much (2 MiB, which is what tokio's and the standard library's threads have).
@@ -83,7 +84,6 @@ pub struct Engine(Arc<Inner>);
 
 struct Inner {
     wasm: wasmtime::Engine,
-    linker: Linker<Guest>,
     allocator: Allocator,
     telemetry: Telemetry,
     clock: Clock,
@@ -116,13 +116,9 @@ impl Engine {
             }
         };
         telemetry.emit(events::policy::EngineReady { allocator: allocator.label() });
-        let mut linker = Linker::new(&wasm);
-        ThrottlePolicy::add_to_linker::<_, HasSelf<_>>(&mut linker, |guest| guest)
-            .map_err(|error| EngineError::Setup(format!("{error:#}")))?;
         let ticker = Ticker::start(wasm.weak()).map_err(EngineError::Ticker)?;
         Ok(Self(Arc::new(Inner {
             wasm,
-            linker,
             allocator,
             telemetry,
             clock: options.clock,
@@ -160,8 +156,20 @@ impl Engine {
         &self.0.wasm
     }
 
-    pub(crate) fn linker(&self) -> &Linker<Guest> {
-        &self.0.linker
+    /// What a component of that world is given, and nothing else.
+    pub(crate) fn linker(&self, world: World) -> wasmtime::Result<Linker<Guest>> {
+        let mut linker = Linker::new(&self.0.wasm);
+        for interface in world.imports() {
+            match *interface {
+                "delivery" => given::delivery::add_to_linker::<_, HasSelf<_>>(&mut linker, |guest| guest)?,
+                "outgoing" => given::outgoing::add_to_linker::<_, HasSelf<_>>(&mut linker, |guest| guest)?,
+                "state" => given::state::add_to_linker::<_, HasSelf<_>>(&mut linker, |guest| guest)?,
+                "clock" => given::clock::add_to_linker::<_, HasSelf<_>>(&mut linker, |guest| guest)?,
+                "log" => given::log::add_to_linker::<_, HasSelf<_>>(&mut linker, |guest| guest)?,
+                _ => {}
+            }
+        }
+        Ok(linker)
     }
 
     pub(crate) fn telemetry(&self) -> &Telemetry {

@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use crate::cause::{Cause, Failure};
 use crate::engine::CompileError;
+use crate::ladder::RungReport;
 use crate::rules::RuleErrors;
 
 /// The checks that a candidate goes through, in their order. All pass, or nothing changes.
@@ -25,10 +26,12 @@ pub enum Rung {
     Validate,
     /// The SDK's trailing section says that it is complete.
     Section,
-    /// It asks only for what the world gives.
-    Imports,
-    /// It has all that the world asks for.
+    /// It was built for a version of the contract that this host serves.
+    Version,
+    /// It has all that its world asks for.
     Exports,
+    /// It asks only for what its world and its grants give.
+    Imports,
     /// It compiles in time.
     Compile,
     /// The host has every function that it imports.
@@ -43,19 +46,24 @@ pub enum Rung {
     Configure,
     /// It decides about a sample message.
     SelfTest,
+    /// Not a check of a candidate: its first calls in force failed too often, and it was rolled back.
+    Probation,
+    /// Not a check of a candidate: an operator rolled it back.
+    Asked,
 }
 
 impl Rung {
-    /// All of them in order.
-    pub const ALL: [Self; 15] = [
+    /// The checks before a candidate comes into force, in order.
+    pub const ALL: [Self; 16] = [
         Self::Read,
         Self::Size,
         Self::Format,
         Self::Digest,
         Self::Validate,
         Self::Section,
-        Self::Imports,
+        Self::Version,
         Self::Exports,
+        Self::Imports,
         Self::Compile,
         Self::Link,
         Self::Instantiate,
@@ -75,8 +83,9 @@ impl Rung {
             Self::Digest => "digest",
             Self::Validate => "validate",
             Self::Section => "section",
-            Self::Imports => "imports",
+            Self::Version => "version",
             Self::Exports => "exports",
+            Self::Imports => "imports",
             Self::Compile => "compile",
             Self::Link => "link",
             Self::Instantiate => "instantiate",
@@ -84,6 +93,8 @@ impl Rung {
             Self::Rules => "rules",
             Self::Configure => "configure",
             Self::SelfTest => "self-test",
+            Self::Probation => "probation",
+            Self::Asked => "asked",
         }
     }
 }
@@ -171,6 +182,12 @@ pub enum LoadError {
         /// What does not fit.
         message: String,
     },
+    /// It was built for another version of the contract.
+    #[error("{advice}")]
+    Version {
+        /// What it needs, what this host serves, and what to do.
+        advice: String,
+    },
     /// It asks for something that its world does not give.
     #[error("it imports `{import}`: {advice}")]
     Import {
@@ -226,6 +243,12 @@ pub enum LoadError {
     /// The sample decision failed.
     #[error("its decision about a sample message failed: {0}")]
     SelfTest(Failure),
+    /// It passed, and too many earlier generations are still in use.
+    #[error("it passed, but {generations} generations are still in calls; it is tried again")]
+    Draining {
+        /// How many.
+        generations: usize,
+    },
 }
 
 impl LoadError {
@@ -239,6 +262,7 @@ impl LoadError {
             Self::Digest { .. } => Rung::Digest,
             Self::Invalid { .. } => Rung::Validate,
             Self::Section { .. } => Rung::Section,
+            Self::Version { .. } => Rung::Version,
             Self::Import { .. } => Rung::Imports,
             Self::Export { .. } => Rung::Exports,
             Self::Compile { .. } => Rung::Compile,
@@ -247,7 +271,7 @@ impl LoadError {
             Self::Describe(_) | Self::Description(_) => Rung::Describe,
             Self::RulesBlank { .. } | Self::Rules(_) => Rung::Rules,
             Self::Configure(_) | Self::Refused(_) => Rung::Configure,
-            Self::SelfTest(_) => Rung::SelfTest,
+            Self::SelfTest(_) | Self::Draining { .. } => Rung::SelfTest,
         }
     }
 
@@ -258,6 +282,7 @@ impl LoadError {
             Self::Absent { .. } | Self::RulesAbsent { .. } => "absent",
             Self::RulesBlank { .. } => "blank",
             Self::Refused(_) => "refused",
+            Self::Draining { .. } => "draining",
             Self::Instantiate(failure)
             | Self::Describe(failure)
             | Self::Configure(failure)
@@ -271,7 +296,7 @@ impl LoadError {
     #[must_use]
     pub fn is_transient(&self) -> bool {
         match self {
-            Self::Read { .. } => true,
+            Self::Read { .. } | Self::Draining { .. } => true,
             Self::Compile { transient, .. } => *transient,
             Self::Instantiate(failure)
             | Self::Describe(failure)
@@ -300,11 +325,33 @@ pub enum ReloadError {
     Rejected {
         /// The policy.
         policy: String,
+        /// The checks that were made, and those that were not.
+        rungs: Vec<RungReport>,
         /// Why.
         #[source]
         source: Box<LoadError>,
     },
+    /// There is nothing to go back to.
+    #[error("policy `{policy}` was not rolled back")]
+    NoRollback {
+        /// The policy.
+        policy: String,
+        /// Why not.
+        #[source]
+        source: RollbackError,
+    },
     /// The loader is busy with other candidates or is shutting down.
     #[error("the loader of policies did not answer within {} s", .0.as_secs())]
     Busy(Duration),
+}
+
+/// Why a policy did not go back to an earlier generation.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum RollbackError {
+    /// No generation of it runs.
+    #[error("no generation of it is loaded")]
+    Nothing,
+    /// There is none to go back to.
+    #[error("there is no earlier generation in this process to go back to")]
+    NoEarlier,
 }

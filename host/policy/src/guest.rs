@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use tidegate_model::{Instant, Message, Standing, Timestamp};
 use wasmtime::component::{HasData, Resource};
 
-use crate::bindings::tidegate::policy::{clock, delivery, log, state};
+use crate::bindings::v1::given::{clock, delivery, log, outgoing, state};
 use crate::deadline::Deadline;
 use crate::limiter::Limiter;
 use crate::log_tail::LogTail;
@@ -25,6 +26,28 @@ impl CurrentMessage {
     }
 }
 
+/// The lease that a renewal policy is asked about, as [`CurrentMessage`].
+#[allow(unreachable_pub, reason = "the generated bindings re-export it")]
+pub enum CurrentLease {}
+
+impl CurrentLease {
+    /// A handle to lend to the guest for one call.
+    pub(crate) fn lend() -> Resource<Self> {
+        Resource::new_borrow(0)
+    }
+}
+
+/// The record that a partitioner is asked about, as [`CurrentMessage`].
+#[allow(unreachable_pub, reason = "the generated bindings re-export it")]
+pub enum CurrentRecord {}
+
+impl CurrentRecord {
+    /// A handle to lend to the guest for one call.
+    pub(crate) fn lend() -> Resource<Self> {
+        Resource::new_borrow(0)
+    }
+}
+
 /// What one Store holds beside the instance.
 pub(crate) struct Guest {
     pub(crate) limiter: Limiter,
@@ -32,8 +55,12 @@ pub(crate) struct Guest {
     pub(crate) log: LogTail,
     /// When it is, for this call.
     pub(crate) moment: Moment,
-    /// Set for the length of a decision.
+    /// Set for the length of a decision about a message or its lease.
     pub(crate) call: Option<Call>,
+    /// Set for the length of a decision about a lease.
+    pub(crate) lease: Option<Lease>,
+    /// Set for the length of a decision about a record.
+    pub(crate) record: Option<Record>,
     state: Arc<State>,
 }
 
@@ -58,6 +85,25 @@ pub(crate) struct Call {
     pub(crate) standing: Standing,
 }
 
+/// The facts of one lease.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Lease {
+    pub(crate) remaining: Duration,
+    pub(crate) length: Duration,
+    pub(crate) renewals: u32,
+    pub(crate) emitted: bool,
+    pub(crate) queue_position: u32,
+}
+
+/// What a partitioner may look at.
+#[derive(Clone, Debug)]
+pub(crate) struct Record {
+    pub(crate) topic: Arc<str>,
+    pub(crate) key: Option<Bytes>,
+    pub(crate) headers: Vec<(Box<str>, Bytes)>,
+    pub(crate) value: Bytes,
+}
+
 impl Guest {
     pub(crate) fn new(memory_bytes: usize, log_bytes: usize, state: Arc<State>, moment: Moment) -> Self {
         Self {
@@ -66,6 +112,8 @@ impl Guest {
             log: LogTail::new(log_bytes),
             moment,
             call: None,
+            lease: None,
+            record: None,
             state,
         }
     }
@@ -82,6 +130,12 @@ impl Guest {
 
 impl HasData for Guest {
     type Data<'a> = &'a mut Self;
+}
+
+/// At most `len` bytes from `offset`.
+fn range(bytes: &Bytes, offset: u32, len: u32) -> Vec<u8> {
+    let rest = bytes.get(offset as usize..).unwrap_or_default();
+    rest.get(..len as usize).unwrap_or(rest).to_vec()
 }
 
 fn millis(duration: Duration) -> u64 {
@@ -137,10 +191,7 @@ impl delivery::HostMessage for Guest {
     }
 
     fn body(&mut self, _: Resource<CurrentMessage>, offset: u32, len: u32) -> Vec<u8> {
-        self.fact(|call| {
-            let rest = call.message.body.get(offset as usize..).unwrap_or_default();
-            rest.get(..len as usize).unwrap_or(rest).to_vec()
-        })
+        self.fact(|call| range(&call.message.body, offset, len))
     }
 
     fn attempt(&mut self, _: Resource<CurrentMessage>) -> u32 {
@@ -164,16 +215,81 @@ impl delivery::HostMessage for Guest {
         delivery::Standing {
             key_in_flight: standing.key_in_flight,
             flow_in_flight: standing.flow_in_flight,
+            flow_budget: standing.flow_budget,
             flow_queued: standing.flow_queued,
+            flow_emitted: standing.flow_emitted,
             active_keys: standing.active_keys,
             key_rate: standing.key_rate,
             flow_rate: standing.flow_rate,
+            flow_throughput: standing.flow_throughput,
             key_share: standing.key_share,
         }
     }
 
-    /// Only borrowed handles exist, and dropping one does not come here.
+    /// An owned handle, as a lease gives one, stands for nothing that could be freed.
     fn drop(&mut self, _: Resource<CurrentMessage>) -> wasmtime::Result<()> {
+        Ok(())
+    }
+}
+
+impl delivery::HostLease for Guest {
+    fn message(&mut self, _: Resource<CurrentLease>) -> Resource<CurrentMessage> {
+        Resource::new_own(0)
+    }
+
+    fn remaining(&mut self, _: Resource<CurrentLease>) -> u64 {
+        millis(self.lease.unwrap_or_default().remaining)
+    }
+
+    fn length(&mut self, _: Resource<CurrentLease>) -> u64 {
+        millis(self.lease.unwrap_or_default().length)
+    }
+
+    fn renewals(&mut self, _: Resource<CurrentLease>) -> u32 {
+        self.lease.unwrap_or_default().renewals
+    }
+
+    fn emitted(&mut self, _: Resource<CurrentLease>) -> bool {
+        self.lease.unwrap_or_default().emitted
+    }
+
+    fn queue_position(&mut self, _: Resource<CurrentLease>) -> u32 {
+        self.lease.unwrap_or_default().queue_position
+    }
+
+    /// Only borrowed handles exist, and dropping one does not come here.
+    fn drop(&mut self, _: Resource<CurrentLease>) -> wasmtime::Result<()> {
+        Ok(())
+    }
+}
+
+impl outgoing::Host for Guest {}
+
+impl outgoing::HostRecord for Guest {
+    fn topic(&mut self, _: Resource<CurrentRecord>) -> String {
+        self.record.as_ref().map(|record| record.topic.as_ref().to_owned()).unwrap_or_default()
+    }
+
+    fn key(&mut self, _: Resource<CurrentRecord>) -> Option<Vec<u8>> {
+        Some(self.record.as_ref()?.key.as_ref()?.to_vec())
+    }
+
+    fn header(&mut self, _: Resource<CurrentRecord>, name: String) -> Option<String> {
+        let (_, value) = self.record.as_ref()?.headers.iter().find(|(key, _)| **key == *name)?;
+        std::str::from_utf8(value).ok().map(str::to_owned)
+    }
+
+    fn value_size(&mut self, _: Resource<CurrentRecord>) -> u32 {
+        let bytes = self.record.as_ref().map_or(0, |record| record.value.len());
+        u32::try_from(bytes).unwrap_or(u32::MAX)
+    }
+
+    fn value(&mut self, _: Resource<CurrentRecord>, offset: u32, len: u32) -> Vec<u8> {
+        self.record.as_ref().map(|record| range(&record.value, offset, len)).unwrap_or_default()
+    }
+
+    /// Only borrowed handles exist, and dropping one does not come here.
+    fn drop(&mut self, _: Resource<CurrentRecord>) -> wasmtime::Result<()> {
         Ok(())
     }
 }

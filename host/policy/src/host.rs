@@ -1,6 +1,7 @@
 //! All policies of the host: started once, asked by flows, looked at by the admin API.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
@@ -8,13 +9,16 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use crate::caller::Throttle;
 use crate::engine::Engine;
-use crate::error::ReloadError;
+use crate::error::{ReloadError, RollbackError};
+use crate::last_good::LastGood;
 use crate::loader::{Command, Loader, ReloadReport};
+use crate::partitioner::Partitioner;
 use crate::policy::Policy;
+use crate::renewal::Renewing;
 use crate::spec::PolicySpec;
 use crate::status::PolicyStatus;
+use crate::throttle::Throttle;
 
 /// Commands that wait for the loader; more means that it is busy compiling.
 const COMMANDS_MAX: usize = 16;
@@ -45,11 +49,16 @@ pub enum StartError {
 
 impl PolicyHost {
     /// Loads every policy and starts the thread that follows their files. Returns when each was tried once, which
-    /// takes as long as compiling them; a broken or absent one never stops the others.
+    /// takes as long as compiling them; a broken or absent one never stops the others. `last_good` is a directory of
+    /// the host's own in which copies of what ran well are kept, for a start with files that cannot be used.
     ///
     /// # Errors
     /// When the system gives no thread, or a name is there twice. Never for what is in a policy's files.
-    pub fn start(engine: &Engine, specs: Vec<PolicySpec>) -> Result<Self, StartError> {
+    pub fn start(
+        engine: &Engine,
+        specs: Vec<PolicySpec>,
+        last_good: Option<PathBuf>,
+    ) -> Result<Self, StartError> {
         let mut policies = BTreeMap::new();
         for spec in specs {
             let name = Arc::clone(&spec.name);
@@ -59,7 +68,13 @@ impl PolicyHost {
             }
         }
         let (commands, inbox) = sync_channel(COMMANDS_MAX);
-        let mut loader = Loader::new(engine, policies.values().cloned(), inbox, commands.clone());
+        let mut loader = Loader::new(
+            engine,
+            policies.values().cloned(),
+            last_good.map(LastGood::new),
+            inbox,
+            commands.clone(),
+        );
         let (ready, started) = sync_channel(1);
         let run = move || {
             loader.load_all();
@@ -83,6 +98,18 @@ impl PolicyHost {
         self.policies.get(name).map(|policy| Throttle(Arc::clone(policy)))
     }
 
+    /// The renewal policy of that name.
+    #[must_use]
+    pub fn renewing(&self, name: &str) -> Option<Renewing> {
+        self.policies.get(name).map(|policy| Renewing(Arc::clone(policy)))
+    }
+
+    /// The partitioner of that name.
+    #[must_use]
+    pub fn partitioner(&self, name: &str) -> Option<Partitioner> {
+        self.policies.get(name).map(|policy| Partitioner(Arc::clone(policy)))
+    }
+
     /// All policies as they are now, by name.
     #[must_use]
     pub fn status(&self) -> Vec<PolicyStatus> {
@@ -94,10 +121,37 @@ impl PolicyHost {
     /// # Errors
     /// When there is no such policy, when its files were refused (what ran goes on), or when the loader is busy.
     pub fn reload(&self, name: &str) -> Result<ReloadReport, ReloadError> {
-        let (policy, _) =
-            self.policies.get_key_value(name).ok_or_else(|| ReloadError::Unknown(name.to_owned()))?;
-        let policy = Arc::clone(policy);
-        self.ask(|answer| Command::Reload { policy, answer })
+        let policy = Arc::clone(&self.find(name)?.name);
+        self.ask(|answer| Command::Reload { policy, dry_run: false, answer })
+    }
+
+    /// Puts a policy's files through every check of a reload and changes nothing.
+    ///
+    /// # Errors
+    /// As [`PolicyHost::reload`].
+    pub fn dry_run(&self, name: &str) -> Result<ReloadReport, ReloadError> {
+        let policy = Arc::clone(&self.find(name)?.name);
+        self.ask(|answer| Command::Reload { policy, dry_run: true, answer })
+    }
+
+    /// Goes back to the generation before; what is left is not loaded again before its files change. Answers the
+    /// number of the generation that runs then.
+    ///
+    /// # Errors
+    /// When there is no such policy, or nothing to go back to.
+    pub fn roll_back(&self, name: &str) -> Result<u64, ReloadError> {
+        let policy = self.find(name)?;
+        policy
+            .roll_back()
+            .map_err(|source: RollbackError| ReloadError::NoRollback { policy: name.to_owned(), source })
+    }
+
+    /// Stops asking a policy, so that its messages follow `on-error`, or resumes. True when that changes something.
+    ///
+    /// # Errors
+    /// When there is no such policy.
+    pub fn set_paused(&self, name: &str, paused: bool) -> Result<bool, ReloadError> {
+        Ok(self.find(name)?.set_paused(paused))
     }
 
     /// Gives a policy another configuration: files, limits, `on-error`. It comes into force as a whole or not at all.
@@ -114,6 +168,10 @@ impl PolicyHost {
         // When its queue is full it looks at the disk first; an error means that it has ended.
         let _ = self.commands.send(Command::Stop);
         let _ = thread.join();
+    }
+
+    fn find(&self, name: &str) -> Result<&Arc<Policy>, ReloadError> {
+        self.policies.get(name).ok_or_else(|| ReloadError::Unknown(name.to_owned()))
     }
 
     fn ask(

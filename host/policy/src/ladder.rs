@@ -8,19 +8,20 @@ use serde_json::Value;
 use tidegate_model::{Message, MessageId, Standing, Timestamp};
 use wasmparser::{Validator, WasmFeatures};
 
-use crate::bindings::ThrottlePolicyPre;
-use crate::bindings::exports::tidegate::policy::lifecycle::Description;
+use crate::bindings::v1::lifecycle::Description;
+use crate::cause::Failure;
 use crate::engine::Engine;
 use crate::error::{LoadError, Rung};
 use crate::files::Files;
-use crate::guest::{Call, Guest, Moment};
+use crate::guest::{Call, Lease, Moment, Record};
 use crate::instance::Instance;
+use crate::prepared::{Linked, Prepared};
 use crate::random::SplitMix64;
 use crate::rules::{self, Complaint, Source};
 use crate::section::{Kind, Outline, Trailer, TrailerState, kind, outline};
 use crate::spec::{Limits, PolicySpec};
 use crate::state::State;
-use crate::world;
+use crate::world::{self, World};
 
 /// One check and what came of it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -51,14 +52,6 @@ pub enum RungOutcome {
 
 fn micros<S: Serializer>(took: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_u64(u64::try_from(took.as_micros()).unwrap_or(u64::MAX))
-}
-
-/// A compiled component that passed every check that does not depend on rules.
-pub(crate) struct Prepared {
-    pub(crate) sha256: Arc<str>,
-    pub(crate) component: ThrottlePolicyPre<Guest>,
-    pub(crate) description: Description,
-    pub(crate) trailer: Option<Trailer>,
 }
 
 /// What passed the whole ladder.
@@ -100,13 +93,13 @@ impl Ladder {
         let (prepared, mut instance) = match live.filter(|live| live.sha256 == files.component_sha256) {
             Some(live) => {
                 self.climb(Rung::Digest, || digest(spec, files))?;
-                let instance = self.instantiate(engine, &live.component, limits, &state)?;
+                let instance = self.instantiate(engine, &live.linked, limits, &state)?;
                 (Arc::clone(live), instance)
             }
             None => self.prepare(engine, spec, files, &state)?,
         };
         let source = files.rules.as_ref().map(|rules| Source { file: &rules.file, text: &rules.text });
-        let asking = Asking { engine, component: &prepared.component, limits, state: &state };
+        let asking = Asking { engine, linked: &prepared.linked, limits, state: &state };
         let rules = self.climb(Rung::Rules, || {
             let reading = rules::read(source, &prepared.description.parameters).map_err(LoadError::Rules)?;
             if !reading.errors.is_empty() {
@@ -130,8 +123,9 @@ impl Ladder {
             })
         })?;
         self.climb(Rung::SelfTest, || {
-            let verdict = instance.decide(limits.start_deadline, moment(engine), sample());
-            verdict.map_err(LoadError::SelfTest).map(|verdict| ((), Some(format!("{verdict:?}"))))
+            let note =
+                self_test(engine, &mut instance, prepared.world, limits).map_err(LoadError::SelfTest)?;
+            Ok(((), Some(note)))
         })?;
         Ok(Candidate { prepared, rules_json: rules_json.into(), rules_sha256: files.rules_sha256().cloned() })
     }
@@ -163,20 +157,21 @@ impl Ladder {
         self.climb(Rung::Digest, || digest(spec, files))?;
         let outline = self.climb(Rung::Validate, || validate(spec, bytes))?;
         let trailer = self.climb(Rung::Section, || section(spec, &outline))?;
-        self.climb(Rung::Imports, || imports(&outline))?;
-        self.climb(Rung::Exports, || match world::missing_export(&outline.exports) {
-            Some((export, advice)) => Err(LoadError::Export { export, advice }),
-            None => Ok(((), None)),
-        })?;
+        self.climb(Rung::Version, || version(&outline))?;
+        let world = self.climb(Rung::Exports, || exports(spec, &outline))?;
+        self.climb(Rung::Imports, || imports(world, &outline))?;
         let component = self.climb(Rung::Compile, || {
             Ok((engine.compile(Arc::clone(bytes), spec.limits.compile_timeout)?, None))
         })?;
-        let component = self.climb(Rung::Link, || {
-            let linked = engine.linker().instantiate_pre(&component).and_then(ThrottlePolicyPre::new);
+        let linked = self.climb(Rung::Link, || {
+            let linked = engine
+                .linker(world)
+                .and_then(|linker| linker.instantiate_pre(&component))
+                .and_then(|component| Linked::new(component, world, outline.observes()));
             let linked = linked.map_err(|error| LoadError::Link { message: format!("{error:#}") })?;
             Ok((linked, None))
         })?;
-        let mut instance = self.instantiate(engine, &component, &spec.limits, state)?;
+        let mut instance = self.instantiate(engine, &linked, &spec.limits, state)?;
         let description = self.climb(Rung::Describe, || {
             let description = instance.describe(&spec.limits).map_err(LoadError::Describe)?;
             check_description(&description)?;
@@ -184,18 +179,19 @@ impl Ladder {
             Ok((description, Some(note)))
         })?;
         let sha256 = Arc::clone(&files.component_sha256);
-        Ok((Arc::new(Prepared { sha256, component, description, trailer }), instance))
+        let Outline { imports, .. } = outline;
+        Ok((Arc::new(Prepared { sha256, world, linked, description, trailer, imports }), instance))
     }
 
     fn instantiate(
         &mut self,
         engine: &Engine,
-        component: &ThrottlePolicyPre<Guest>,
+        linked: &Linked,
         limits: &Limits,
         state: &Arc<State>,
     ) -> Result<Instance, LoadError> {
         self.climb(Rung::Instantiate, || {
-            let instance = Instance::start(engine, component, limits, state, moment(engine));
+            let instance = Instance::start(engine, linked, limits, state, moment(engine));
             Ok((instance.map_err(LoadError::Instantiate)?, None))
         })
     }
@@ -218,7 +214,7 @@ impl Ladder {
 /// How to ask a component about rules: each time another instance, since an instance is configured once.
 struct Asking<'a> {
     engine: &'a Engine,
-    component: &'a ThrottlePolicyPre<Guest>,
+    linked: &'a Linked,
     limits: &'a Limits,
     state: &'a Arc<State>,
 }
@@ -228,7 +224,7 @@ impl Asking<'_> {
     fn refusals(&self, rules: Value, first: Option<Complaint>) -> Vec<Complaint> {
         rules::every_complaint(rules, first, |json| {
             let moment = moment(self.engine);
-            let instance = Instance::start(self.engine, self.component, self.limits, self.state, moment);
+            let instance = Instance::start(self.engine, self.linked, self.limits, self.state, moment);
             let refused =
                 instance.and_then(|mut instance| instance.configure(self.limits, json)).ok()?.err()?;
             Some((refused.key, refused.message))
@@ -257,6 +253,44 @@ fn moment(engine: &Engine) -> Moment {
     Moment { wall: clock.wall(), now: clock.now(), random: SplitMix64::new(engine.next_seed()) }
 }
 
+/// Asks a policy about something with something in every field; answers its answer, as a note.
+fn self_test(
+    engine: &Engine,
+    instance: &mut Instance,
+    world: World,
+    limits: &Limits,
+) -> Result<String, Failure> {
+    let (deadline, moment) = (limits.start_deadline, moment(engine));
+    match world {
+        World::ThrottlePolicy => {
+            instance.decide(deadline, moment, sample()).map(|verdict| format!("{verdict:?}"))
+        }
+        World::RenewalPolicy => {
+            let lease = Lease {
+                remaining: Duration::from_secs(5),
+                length: Duration::from_secs(60),
+                renewals: 0,
+                emitted: false,
+                queue_position: 0,
+            };
+            instance.renew(deadline, moment, sample(), lease).map(|answer| format!("{answer:?}"))
+        }
+        World::PartitionerPolicy => {
+            let record = Record {
+                topic: "self-test".into(),
+                key: Some("self-test".into()),
+                headers: vec![("self-test".into(), "true".into())],
+                value: "self-test".into(),
+            };
+            instance
+                .partition(deadline, moment, record, 8)
+                .map(|partition| format!("partition {partition} of 8"))
+        }
+        // It might ask a service, and an answer from there is nothing that a check should ask for.
+        World::CredentialResolver => Ok("resolvers are asked only when a connection needs it".to_owned()),
+    }
+}
+
 /// A message with something in every field.
 fn sample() -> Call {
     let message = Message {
@@ -275,10 +309,13 @@ fn sample() -> Call {
     let standing = Standing {
         key_in_flight: 1,
         flow_in_flight: 1,
+        flow_budget: 32,
         flow_queued: 0,
+        flow_emitted: 0,
         active_keys: 1,
         key_rate: 0.1,
         flow_rate: 0.1,
+        flow_throughput: 0.1,
         key_share: 1.0,
     };
     Call {
@@ -360,9 +397,29 @@ fn section(spec: &PolicySpec, outline: &Outline) -> Step<Option<Trailer>> {
     }
 }
 
-fn imports(outline: &Outline) -> Step<()> {
+/// Read from names alone, before anything is compiled.
+fn version(outline: &Outline) -> Step<()> {
+    let names: Vec<_> = outline.exports.iter().chain(&outline.imports).cloned().collect();
+    match world::version_advice(&names) {
+        Some(advice) => Err(LoadError::Version { advice }),
+        None => Ok(((), Some(format!("policy API {}", world::served())))),
+    }
+}
+
+/// The world that the component is of: the one that it is configured for, else the one that it exports.
+fn exports(spec: &PolicySpec, outline: &Outline) -> Step<World> {
+    let found = World::found_in(&outline.exports);
+    let world = spec.world.or_else(|| found.first().copied()).unwrap_or(World::ThrottlePolicy);
+    match world::missing_export(world, &outline.exports) {
+        Some((export, advice)) => Err(LoadError::Export { export, advice }),
+        None if outline.observes() => Ok((world, Some(format!("{world}, and it observes endings")))),
+        None => Ok((world, Some(world.to_string()))),
+    }
+}
+
+fn imports(world: World, outline: &Outline) -> Step<()> {
     for import in &outline.imports {
-        if let Some(advice) = world::import_advice(import) {
+        if let Some(advice) = world::import_advice(world, import) {
             return Err(LoadError::Import { import: import.clone(), advice });
         }
     }

@@ -25,6 +25,11 @@ impl Limiter {
         Self { used: 0, max }
     }
 
+    /// What it has now; memories and tables never shrink.
+    pub(crate) const fn used_bytes(&self) -> usize {
+        self.used
+    }
+
     fn grow(&mut self, by: usize) -> wasmtime::Result<bool> {
         let requested = self.used.saturating_add(by);
         if requested > self.max {

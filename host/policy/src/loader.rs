@@ -10,8 +10,10 @@ use tidegate_model::Instant;
 use crate::engine::Engine;
 use crate::error::{LoadError, ReloadError};
 use crate::files::{Files, Fingerprint};
+use crate::generation::{Digests, Generation, Origin};
 use crate::ladder::{Ladder, RungReport};
-use crate::policy::{Generation, Policy};
+use crate::last_good::LastGood;
+use crate::policy::Policy;
 use crate::spec::PolicySpec;
 use crate::watch::Watches;
 
@@ -29,8 +31,8 @@ const RETRY_MAX: Duration = Duration::from_secs(300);
 pub(crate) enum Command {
     /// Something may have changed on disk.
     Look,
-    /// Somebody wants a policy to be read now.
-    Reload { policy: Arc<str>, answer: SyncSender<Result<ReloadReport, ReloadError>> },
+    /// Somebody wants a policy to be read now, or only to know what would come of it.
+    Reload { policy: Arc<str>, dry_run: bool, answer: SyncSender<Result<ReloadReport, ReloadError>> },
     /// A policy's configuration changed.
     Update { spec: Box<PolicySpec>, answer: SyncSender<Result<ReloadReport, ReloadError>> },
     /// The host shuts down.
@@ -45,8 +47,10 @@ pub struct ReloadReport {
     pub policy: Arc<str>,
     /// The generation that runs now.
     pub generation: u64,
-    /// Whether it is another one than before.
+    /// Whether it is another one than before; of a dry run, whether it would be.
     pub changed: bool,
+    /// Whether nothing was to change.
+    pub dry_run: bool,
     /// The checks that were made.
     pub rungs: Vec<RungReport>,
 }
@@ -58,18 +62,17 @@ struct Loaded {
     seen: Fingerprint,
     /// Looks different from what was read, since then.
     unsettled: Option<(Fingerprint, Instant)>,
-    /// Contents of the last candidate that was refused for good.
-    refused: Option<Digests>,
     retry: Option<(Instant, Duration)>,
+    /// What runs on probation, to be kept when it has passed.
+    on_probation: Option<(Arc<Generation>, Files)>,
 }
-
-type Digests = (Arc<str>, Option<Arc<str>>);
 
 /// The loader.
 pub(crate) struct Loader {
     engine: Engine,
     policies: Vec<Loaded>,
     watches: Watches,
+    last_good: Option<LastGood>,
     commands: Receiver<Command>,
 }
 
@@ -77,6 +80,7 @@ impl Loader {
     pub(crate) fn new(
         engine: &Engine,
         policies: impl Iterator<Item = Arc<Policy>>,
+        last_good: Option<LastGood>,
         commands: Receiver<Command>,
         wake: SyncSender<Command>,
     ) -> Self {
@@ -85,7 +89,7 @@ impl Loader {
             Ok(()) | Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {}
         });
         let policies = policies.map(Loaded::new).collect();
-        Self { engine: engine.clone(), policies, watches, commands }
+        Self { engine: engine.clone(), policies, watches, last_good, commands }
     }
 
     /// Loads every policy once; none stops another.
@@ -93,7 +97,11 @@ impl Loader {
         self.refresh_watches();
         for loaded in &mut self.policies {
             // The reason is in the policy's status and in the log.
-            let _ = loaded.load(&self.engine, Why::Asked, &mut Ladder::default());
+            if loaded.load(&self.engine, Why::Asked, &mut Ladder::default()).is_err()
+                && let Some(last_good) = &self.last_good
+            {
+                loaded.load_last_good(&self.engine, last_good);
+            }
         }
     }
 
@@ -104,9 +112,10 @@ impl Loader {
             let wait = if unsettled { SETTLED_AFTER } else { LOOK_EVERY };
             match self.commands.recv_timeout(wait) {
                 Ok(Command::Look) | Err(RecvTimeoutError::Timeout) => {}
-                Ok(Command::Reload { policy, answer }) => {
+                Ok(Command::Reload { policy, dry_run, answer }) => {
+                    let report = if dry_run { self.try_out(&policy) } else { self.reload(&policy) };
                     // Whoever asked may have stopped waiting.
-                    let _ = answer.send(self.reload(&policy));
+                    let _ = answer.send(report);
                 }
                 Ok(Command::Update { spec, answer }) => {
                     let _ = answer.send(self.update(*spec));
@@ -128,22 +137,60 @@ impl Loader {
         let now = self.engine.clock().now();
         for loaded in &mut self.policies {
             loaded.look(&self.engine, now);
+            loaded.look_at_probation(&self.engine, now, self.last_good.as_ref());
+            loaded.policy.tidy();
         }
+    }
+
+    /// Every check that a reload makes, changing nothing.
+    fn try_out(&mut self, policy: &Arc<str>) -> Result<ReloadReport, ReloadError> {
+        let loaded = self.policies.iter().find(|loaded| loaded.policy.name == *policy);
+        let loaded = loaded.ok_or_else(|| ReloadError::Unknown(policy.to_string()))?;
+        let spec = loaded.policy.spec.load_full();
+        let live = loaded.policy.live.load_full();
+        let mut ladder = Ladder::default();
+        let tried = ladder.read(&spec).and_then(|files| {
+            let prepared = live.as_ref().map(|live| &live.prepared);
+            ladder.check(&self.engine, &spec, &files, prepared).map(|_| digests(&files))
+        });
+        let found = match tried {
+            Ok(found) => found,
+            Err(source) => {
+                return Err(ReloadError::Rejected {
+                    policy: policy.to_string(),
+                    rungs: ladder.into_rungs(),
+                    source: Box::new(source),
+                });
+            }
+        };
+        Ok(ReloadReport {
+            policy: Arc::clone(policy),
+            generation: loaded.policy.generation_number(),
+            changed: live.is_none_or(|live| live.digests() != found),
+            dry_run: true,
+            rungs: ladder.into_rungs(),
+        })
     }
 
     fn reload(&mut self, policy: &Arc<str>) -> Result<ReloadReport, ReloadError> {
         let loaded = self.policies.iter_mut().find(|loaded| loaded.policy.name == *policy);
         let loaded = loaded.ok_or_else(|| ReloadError::Unknown(policy.to_string()))?;
         let mut ladder = Ladder::default();
-        let loading = loaded.load(&self.engine, Why::Asked, &mut ladder);
-        let loading = loading.map_err(|source| ReloadError::Rejected {
-            policy: policy.to_string(),
-            source: Box::new(source),
-        })?;
+        let loading = match loaded.load(&self.engine, Why::Asked, &mut ladder) {
+            Ok(loading) => loading,
+            Err(source) => {
+                return Err(ReloadError::Rejected {
+                    policy: policy.to_string(),
+                    rungs: ladder.into_rungs(),
+                    source: Box::new(source),
+                });
+            }
+        };
         Ok(ReloadReport {
             policy: Arc::clone(policy),
             generation: loaded.policy.generation_number(),
             changed: loading == Loading::Applied,
+            dry_run: false,
             rungs: ladder.into_rungs(),
         })
     }
@@ -191,7 +238,7 @@ enum Loading {
 
 impl Loaded {
     fn new(policy: Arc<Policy>) -> Self {
-        Self { policy, seen: Fingerprint::default(), unsettled: None, refused: None, retry: None }
+        Self { policy, seen: Fingerprint::default(), unsettled: None, retry: None, on_probation: None }
     }
 
     /// Reads the files when they changed and have settled, or when a retry is due.
@@ -226,6 +273,7 @@ impl Loaded {
             Ok(Loading::Applied) => self.handle_success(),
             Ok(Loading::Unchanged) => {
                 self.handle_success();
+                self.policy.set_refused(None);
                 self.policy.unchanged();
             }
             Ok(Loading::StillRefused | Loading::Unsettled) => {}
@@ -253,35 +301,78 @@ impl Loaded {
             live.prepared.sha256 == digests.0
                 && live.rules_sha256 == digests.1
                 && live.limits == spec.limits
+                && live.origin != Origin::LastGood
                 && spec.sha256.as_deref().is_none_or(|pinned| pinned.eq_ignore_ascii_case(&digests.0))
         });
         if runs {
             return Ok(Loading::Unchanged);
         }
-        if why == Why::Changed && self.refused.as_ref() == Some(&digests) {
+        if why == Why::Changed && self.policy.is_refused(&digests) {
             return Ok(Loading::StillRefused);
         }
         let has_rules = live.as_deref().is_some_and(Generation::has_rules);
         if let Some(path) = files.blank_rules().filter(|_| has_rules) {
-            self.refused = Some(digests);
+            self.policy.set_refused(Some(digests));
             return Err(LoadError::RulesBlank { path: path.to_owned() });
         }
         let prepared = live.as_ref().map(|live| &live.prepared);
-        match ladder.check(engine, &spec, &files, prepared) {
-            Ok(candidate) => {
-                let took = engine.clock().now().saturating_since(began);
-                self.policy.swap(candidate, spec.limits, took);
+        let swapped = ladder.check(engine, &spec, &files, prepared).and_then(|candidate| {
+            let took = engine.clock().now().saturating_since(began);
+            self.policy.swap(candidate, &spec, Origin::Files, took)
+        });
+        match swapped {
+            Ok(_) => {
+                self.on_probation = self.policy.live.load_full().map(|live| (live, files));
                 Ok(Loading::Applied)
             }
             Err(error) => {
-                self.refused = (!error.is_transient()).then_some(digests);
+                self.policy.set_refused((!error.is_transient()).then_some(digests));
                 Err(error)
             }
         }
     }
 
+    /// Puts the copy of what last ran well into force, because the files cannot be used.
+    fn load_last_good(&mut self, engine: &Engine, last_good: &LastGood) {
+        let spec = self.policy.spec.load_full();
+        let began = engine.clock().now();
+        if !spec.last_good {
+            return;
+        }
+        let Some(files) = last_good.load(&self.policy.name) else { return };
+        // Through every check again: limits, or the host, may be others than when it ran.
+        let swapped = Ladder::default().check(engine, &spec, &files, None).and_then(|candidate| {
+            let took = engine.clock().now().saturating_since(began);
+            self.policy.swap(candidate, &spec, Origin::LastGood, took)
+        });
+        self.policy.used_last_good(swapped);
+    }
+
+    /// Ends a probation whose time has come, and keeps a copy of what passed.
+    fn look_at_probation(&mut self, engine: &Engine, now: Instant, last_good: Option<&LastGood>) {
+        let Some((generation, _)) = &self.on_probation else { return };
+        if self.policy.generation_number() != generation.number {
+            // It was rolled back, or another one took its place.
+            self.on_probation = None;
+            return;
+        }
+        if !generation.trial.handle_time(now) && !generation.trial.is_over() {
+            return;
+        }
+        let Some((generation, files)) = self.on_probation.take() else { return };
+        self.policy.passed(&generation);
+        let keeps = self.policy.spec.load().last_good;
+        if let Some(last_good) = last_good.filter(|_| keeps)
+            && let Err(error) = last_good.save(&self.policy.name, &files)
+        {
+            engine.telemetry().emit(tidegate_telemetry::events::policy::LastGoodNotKept {
+                policy: &self.policy.name,
+                reason: &error.to_string(),
+            });
+        }
+    }
+
     fn handle_success(&mut self) {
-        self.refused = None;
         self.retry = None;
     }
 

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::mem;
 
-use crate::bindings::tidegate::policy::log;
+use crate::bindings::v1::given::log;
 
 /// Lines kept for a report.
 const LINES_KEPT: usize = 8;

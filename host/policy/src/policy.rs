@@ -1,52 +1,30 @@
 //! One policy of the host: what its callers and its loader share.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use parking_lot::Mutex;
-use tidegate_model::{Instant, Timestamp};
+use tidegate_model::{Instant, MessageId, Timestamp};
 use tidegate_telemetry::events::policy as events;
 
+use crate::answer_kind::AnswerKind;
 use crate::breaker::{Breaker, Change};
+use crate::caller::Slot;
 use crate::cause::{Cause, Failure};
 use crate::engine::Engine;
-use crate::error::{LoadError, Rung};
+use crate::error::{LoadError, RollbackError, Rung};
 use crate::gate::Gate;
-use crate::ladder::{Candidate, Prepared, sentence};
+use crate::generation::{Digests, Generation, Origin, Trial};
+use crate::ladder::{Candidate, sentence};
 use crate::log_tail::{Level, Line};
-use crate::rules;
-use crate::spec::{Limits, PolicySpec};
+use crate::poison::Poison;
+use crate::spec::PolicySpec;
 use crate::state::State;
-use crate::verdict_kind::VerdictKind;
 
 /// Lines a second that a policy may log.
 const LOG_LINES_PER_SECOND: u32 = 20;
-
-/// One immutable state of a policy: component, rules and limits. A reload makes another one.
-pub(crate) struct Generation {
-    /// From 1, counted per policy.
-    pub(crate) number: u64,
-    pub(crate) prepared: Arc<Prepared>,
-    pub(crate) rules_json: Arc<str>,
-    pub(crate) rules_sha256: Option<Arc<str>>,
-    pub(crate) limits: Limits,
-    pub(crate) since: Timestamp,
-}
-
-impl Generation {
-    /// Whether its rules set anything.
-    pub(crate) fn has_rules(&self) -> bool {
-        &*self.rules_json != rules::NOTHING
-    }
-
-    /// What there is to say about it: rules that set nothing may not be what was meant.
-    pub(crate) fn remark(&self) -> Option<&'static str> {
-        let is_empty = self.rules_sha256.is_some() && !self.has_rules();
-        is_empty.then_some(rules::SETS_NOTHING)
-    }
-}
 
 /// A policy.
 pub(crate) struct Policy {
@@ -65,7 +43,27 @@ pub(crate) struct Policy {
     log_gate: Mutex<Gate>,
     failure_gate: Mutex<Gate>,
     flushed: Mutex<Flushed>,
+    poison: Poison,
+    /// Held by an operator: it is not asked, and its messages follow `on-error`.
+    paused: AtomicBool,
+    succession: Mutex<Succession>,
+    /// Where its callers keep their instances.
+    slots: Mutex<Vec<Weak<Slot>>>,
 }
+
+/// Generations beside the one that runs.
+#[derive(Default)]
+struct Succession {
+    /// What ran before, to go back to.
+    previous: Option<Arc<Generation>>,
+    /// All that may still be in use.
+    alive: Vec<Weak<Generation>>,
+    /// Contents that were refused or rolled back: not to be tried again before they change.
+    refused: Option<Digests>,
+}
+
+/// Generations that may live at once: the one that runs, the one before it, and one that a call is still in.
+const GENERATIONS_MAX: usize = 3;
 
 /// What went wrong last, for the status.
 #[derive(Debug, Default)]
@@ -92,17 +90,19 @@ pub(crate) struct LoadTrouble {
 /// Calls since the beginning.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
-    pub(crate) verdicts: [AtomicU64; VerdictKind::ALL.len()],
+    pub(crate) answers: [AtomicU64; AnswerKind::ALL.len()],
     pub(crate) failures: [AtomicU64; Cause::ALL.len()],
     pub(crate) instances_started: AtomicU64,
     pub(crate) applied: AtomicU64,
     pub(crate) rejected: AtomicU64,
+    pub(crate) rolled_back: AtomicU64,
+    pub(crate) poisoned: AtomicU64,
 }
 
 /// What telemetry was told already.
 #[derive(Debug, Default)]
 struct Flushed {
-    verdicts: [u64; VerdictKind::ALL.len()],
+    answers: [u64; AnswerKind::ALL.len()],
     failures: [u64; Cause::ALL.len()],
     instances_started: u64,
     evicted: u64,
@@ -123,26 +123,44 @@ impl Policy {
             log_gate: Mutex::new(Gate::new(LOG_LINES_PER_SECOND)),
             failure_gate: Mutex::new(Gate::new(1)),
             flushed: Mutex::default(),
+            poison: Poison::new(),
+            paused: AtomicBool::new(false),
+            succession: Mutex::default(),
+            slots: Mutex::default(),
         }
     }
 
     // === The callers' side ===
 
-    /// Whether the breaker lets a call through.
-    pub(crate) fn admit(&self, now: Instant) -> bool {
-        self.calm.load(Ordering::Acquire) || self.breaker.lock().admit(now)
+    /// Whether a call may be made; else why not.
+    pub(crate) fn admit(&self, now: Instant, message: Option<&MessageId>) -> Result<(), Cause> {
+        if self.is_paused() {
+            return Err(Cause::Paused);
+        }
+        if message.is_some_and(|message| self.poison.holds(message)) {
+            return Err(Cause::Poison);
+        }
+        let admitted = self.calm.load(Ordering::Acquire) || self.breaker.lock().admit(now);
+        if admitted { Ok(()) } else { Err(Cause::Breaker) }
     }
 
     /// Reports a call that went well.
-    pub(crate) fn succeeded(&self, now: Instant, kind: VerdictKind) {
-        self.counts.verdicts[kind as usize].fetch_add(1, Ordering::Relaxed);
+    pub(crate) fn succeeded(&self, now: Instant, generation: &Generation, kind: AnswerKind) {
+        self.counts.answers[kind as usize].fetch_add(1, Ordering::Relaxed);
+        generation.trial.handle_success();
         if !self.calm.load(Ordering::Acquire) {
             self.with_breaker(|breaker| breaker.handle_success(now));
         }
     }
 
     /// Reports a call that failed.
-    pub(crate) fn failed(&self, now: Instant, generation: &Generation, message_id: &str, failure: Failure) {
+    pub(crate) fn failed(
+        &self,
+        now: Instant,
+        generation: &Generation,
+        message: Option<&MessageId>,
+        failure: Failure,
+    ) {
         self.count_failure(failure.cause);
         let (pass, more) = self.failure_gate.lock().pass(now);
         if pass {
@@ -151,14 +169,44 @@ impl Policy {
                 cause: failure.cause.label(),
                 reason: &failure.to_string(),
                 frames: &failure.frames,
-                message_id,
+                message_id: message.map_or("", MessageId::as_str),
                 generation: generation.number,
                 more,
             });
         }
+        if let Some(message) = message
+            && self.poison.handle_failure(message)
+        {
+            self.counts.poisoned.fetch_add(1, Ordering::Relaxed);
+            self.engine.telemetry().emit(events::Poisoned {
+                policy: &self.name,
+                message_id: message.as_str(),
+                generation: generation.number,
+            });
+        }
         let spent = failure.spent;
+        let reason = failure.to_string();
         self.trouble.lock().failure = Some((failure, self.engine.clock().wall()));
+        if generation.trial.handle_failure() && self.roll_back_failing(generation, &reason) {
+            return;
+        }
         self.with_breaker(|breaker| breaker.handle_failure(now, spent));
+    }
+
+    /// Makes a caller's instance known.
+    pub(crate) fn register(&self, slot: &Arc<Slot>) {
+        let mut slots = self.slots.lock();
+        slots.retain(|slot| slot.strong_count() > 0);
+        slots.push(Arc::downgrade(slot));
+    }
+
+    /// Whether the generation that runs wants to know how deliveries ended.
+    pub(crate) fn observes(&self) -> bool {
+        self.live.load().as_ref().is_some_and(|live| live.prepared.linked.observes())
+    }
+
+    pub(crate) fn is_paused(&self) -> bool {
+        self.paused.load(Ordering::Relaxed)
     }
 
     pub(crate) fn count_failure(&self, cause: Cause) {
@@ -189,34 +237,170 @@ impl Policy {
     // === The loader's side ===
 
     /// Puts a candidate into force; answers its generation.
-    pub(crate) fn swap(&self, candidate: Candidate, limits: Limits, took: Duration) -> u64 {
+    ///
+    /// # Errors
+    /// When too many generations are still in use.
+    pub(crate) fn swap(
+        &self,
+        candidate: Candidate,
+        spec: &PolicySpec,
+        origin: Origin,
+        took: Duration,
+    ) -> Result<u64, LoadError> {
+        self.tidy();
+        let mut succession = self.succession.lock();
+        let in_use = succession.alive().saturating_sub(usize::from(succession.previous.is_some()));
+        if in_use >= GENERATIONS_MAX {
+            return Err(LoadError::Draining { generations: in_use });
+        }
         let number = self.generation_number() + 1;
         let since = self.engine.clock().wall();
-        let description = &candidate.prepared.description;
-        let described = format!("{} {}", description.name, description.version);
+        let described =
+            format!("{} {}", candidate.prepared.description.name, candidate.prepared.description.version);
+        // What ran well before needs no trial.
+        let trial = match origin {
+            Origin::Files => Trial::new(spec.probation, self.engine.clock().now()),
+            Origin::LastGood | Origin::Earlier => Trial::passed(),
+        };
         let generation = Arc::new(Generation {
             number,
             prepared: candidate.prepared,
             rules_json: candidate.rules_json,
             rules_sha256: candidate.rules_sha256,
-            limits,
+            limits: spec.limits,
             since,
+            origin,
+            trial,
         });
-        self.live.store(Some(Arc::clone(&generation)));
-        self.with_breaker(Breaker::handle_swap);
+        succession.previous = self.put_in_force(&generation, &mut succession.alive);
+        succession.refused = None;
+        drop(succession);
         self.counts.applied.fetch_add(1, Ordering::Relaxed);
-        self.succeeded_to_load(since);
+        if origin == Origin::Files {
+            self.succeeded_to_load(since);
+        }
         self.engine.telemetry().emit(events::Applied {
             policy: &self.name,
             generation: number,
             described: &described,
+            version: &generation.prepared.description.version,
             component_sha256: &generation.prepared.sha256,
             rules_sha256: generation.rules_sha256.as_deref(),
             remark: generation.remark(),
+            from_files: origin == Origin::Files,
             took,
             unix_seconds: unix_seconds(since),
         });
-        number
+        Ok(number)
+    }
+
+    /// Goes back to the generation before because the operator wants it. Answers the number of the one that runs
+    /// then. What was left is not loaded again before its files change.
+    pub(crate) fn roll_back(&self) -> Result<u64, RollbackError> {
+        let live = self.live.load_full().ok_or(RollbackError::Nothing)?;
+        let reason = format!("generation {} was rolled back by an operator", live.number);
+        self.go_back(live.number, Rung::Asked, "asked", reason).ok_or(RollbackError::NoEarlier)
+    }
+
+    /// Goes back to the generation before because the one that runs failed in its probation. False when there is
+    /// none, or another one runs already.
+    fn roll_back_failing(&self, failing: &Generation, reason: &str) -> bool {
+        let (failures, calls) = (failing.trial.failures(), failing.trial.calls());
+        let number = failing.number;
+        let reason = format!(
+            "generation {number} failed on {failures} of its first {calls} calls, the last time: {reason}"
+        );
+        self.go_back(number, Rung::Probation, "rolled-back", reason).is_some()
+    }
+
+    fn go_back(&self, from: u64, rung: Rung, cause: &'static str, reason: String) -> Option<u64> {
+        let mut succession = self.succession.lock();
+        // Another caller may have been faster.
+        let live = self.live.load_full().filter(|live| live.number == from)?;
+        let earlier = succession.previous.take()?;
+        live.trial.end();
+        let since = self.engine.clock().wall();
+        let generation = Arc::new(Generation {
+            number: from + 1,
+            prepared: Arc::clone(&earlier.prepared),
+            rules_json: Arc::clone(&earlier.rules_json),
+            rules_sha256: earlier.rules_sha256.clone(),
+            limits: earlier.limits,
+            since,
+            origin: Origin::Earlier,
+            trial: Trial::passed(),
+        });
+        self.put_in_force(&generation, &mut succession.alive);
+        succession.refused = Some(live.digests());
+        drop(succession);
+        self.counts.rolled_back.fetch_add(1, Ordering::Relaxed);
+        self.engine.telemetry().emit(events::RolledBack {
+            policy: &self.name,
+            from,
+            generation: generation.number,
+            same_as: earlier.number,
+            cause,
+            reason: &reason,
+            version: &generation.prepared.description.version,
+            component_sha256: &generation.prepared.sha256,
+        });
+        self.trouble.lock().load = Some(LoadTrouble { rung, cause, reason, since });
+        Some(generation.number)
+    }
+
+    /// Lets calls from now on go to `generation`; answers what ran before.
+    fn put_in_force(
+        &self,
+        generation: &Arc<Generation>,
+        alive: &mut Vec<Weak<Generation>>,
+    ) -> Option<Arc<Generation>> {
+        alive.retain(|generation| generation.strong_count() > 0);
+        alive.push(Arc::downgrade(generation));
+        let before = self.live.swap(Some(Arc::clone(generation)));
+        self.poison.forget();
+        self.with_breaker(Breaker::handle_swap);
+        before
+    }
+
+    /// Takes back instances of generations that do not run any more from callers that do not ask just now.
+    pub(crate) fn tidy(&self) {
+        let number = self.generation_number();
+        for slot in self.slots.lock().iter().filter_map(Weak::upgrade) {
+            // Whoever is in a call replaces its instance at its next.
+            if let Some(mut slot) = slot.try_lock()
+                && slot.as_ref().is_some_and(|live| live.generation.number != number)
+            {
+                *slot = None;
+            }
+        }
+    }
+
+    /// Generations that are in use or kept.
+    pub(crate) fn generations(&self) -> usize {
+        self.succession.lock().alive()
+    }
+
+    /// Number of the generation that a rollback goes back to.
+    pub(crate) fn previous_generation(&self) -> Option<u64> {
+        self.succession.lock().previous.as_ref().map(|previous| previous.number)
+    }
+
+    /// Remembers contents that are not to be tried again before they change.
+    pub(crate) fn set_refused(&self, digests: Option<Digests>) {
+        self.succession.lock().refused = digests;
+    }
+
+    pub(crate) fn is_refused(&self, digests: &Digests) -> bool {
+        self.succession.lock().refused.as_ref() == Some(digests)
+    }
+
+    /// Stops or resumes asking the policy; true when that changes something.
+    pub(crate) fn set_paused(&self, paused: bool) -> bool {
+        let changed = self.paused.swap(paused, Ordering::Relaxed) != paused;
+        if changed {
+            self.engine.telemetry().emit(events::Paused { policy: &self.name, paused });
+        }
+        changed
     }
 
     /// What is on disk is what runs.
@@ -247,6 +431,27 @@ impl Policy {
             Some(LoadTrouble { rung: error.rung(), cause: error.cause(), reason, since });
     }
 
+    /// A generation has shown that it can be left alone.
+    pub(crate) fn passed(&self, generation: &Generation) {
+        self.engine.telemetry().emit(events::Passed {
+            policy: &self.name,
+            generation: generation.number,
+            calls: generation.trial.calls(),
+            failures: generation.trial.failures(),
+        });
+    }
+
+    /// What came of falling back on the copy of what last ran well.
+    pub(crate) fn used_last_good(&self, swapped: Result<u64, LoadError>) {
+        let reason = self.trouble.lock().load.as_ref().map(|load| load.reason.clone()).unwrap_or_default();
+        self.engine.telemetry().emit(events::LastGoodUsed {
+            policy: &self.name,
+            reason: &reason,
+            generation: swapped.as_ref().ok().copied(),
+            trouble: swapped.as_ref().err().map(sentence).as_deref(),
+        });
+    }
+
     /// Tells telemetry what was counted since the last time.
     pub(crate) fn flush(&self) {
         fn grown(counter: &AtomicU64, told: &mut u64) -> u64 {
@@ -255,9 +460,9 @@ impl Policy {
         }
         let mut told = self.flushed.lock();
         let told = &mut *told;
-        let mut verdicts = [("", 0); VerdictKind::ALL.len()];
-        for (n, kind) in VerdictKind::ALL.into_iter().enumerate() {
-            verdicts[n] = (kind.label(), grown(&self.counts.verdicts[n], &mut told.verdicts[n]));
+        let mut answers = [("", 0); AnswerKind::ALL.len()];
+        for (n, kind) in AnswerKind::ALL.into_iter().enumerate() {
+            answers[n] = (kind.label(), grown(&self.counts.answers[n], &mut told.answers[n]));
         }
         let mut failures = [("", 0); Cause::ALL.len()];
         for (n, cause) in Cause::ALL.into_iter().enumerate() {
@@ -266,7 +471,7 @@ impl Policy {
         let evicted = self.state.sizes().evicted;
         self.engine.telemetry().emit(events::Calls {
             policy: &self.name,
-            verdicts: &verdicts,
+            answers: &answers,
             failures: &failures,
             instances_started: grown(&self.counts.instances_started, &mut told.instances_started),
             state_evictions: evicted.saturating_sub(std::mem::replace(&mut told.evicted, evicted)),
@@ -301,6 +506,12 @@ impl Policy {
                 self.engine.telemetry().emit(events::BreakerClosed { policy: &self.name });
             }
         }
+    }
+}
+
+impl Succession {
+    fn alive(&self) -> usize {
+        self.alive.iter().filter(|generation| generation.strong_count() > 0).count()
     }
 }
 

@@ -18,11 +18,6 @@ impl SplitMix64 {
         z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         z ^ (z >> 31)
     }
-
-    /// A sequence of its own that begins at the next number.
-    pub(crate) const fn fork(&mut self) -> Self {
-        Self(self.next())
-    }
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use tidegate_connector::units::{parse_duration, parse_size};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use crate::bindings::exports::tidegate::policy::lifecycle::{Parameter, ParameterKind};
+use crate::bindings::v1::lifecycle::{Parameter, ParameterKind};
 
 /// One thing that is wrong with a rules file.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize)]

@@ -8,7 +8,7 @@ use wasm_encoder::{ComponentSection as _, CustomSection};
 use wasmparser::{Encoding, Parser, Payload};
 use wit_component::ComponentEncoder;
 
-use crate::world;
+use crate::world::{self, World};
 
 /// Name of the trailing section.
 const TRAILER: &str = "tidegate:policy";
@@ -71,11 +71,12 @@ pub fn encode_component(core_module: &[u8]) -> Result<Vec<u8>, EncodeError> {
         .map_err(|error| refused(&error))?;
     // Better told here than when it is loaded.
     let outline = outline(&component).map_err(|error| refused(&error))?;
-    if let Some((export, advice)) = world::missing_export(&outline.exports) {
+    let world = World::found_in(&outline.exports).first().copied().unwrap_or(World::ThrottlePolicy);
+    if let Some((export, advice)) = world::missing_export(world, &outline.exports) {
         return Err(EncodeError::Refused { message: format!("it does not export `{export}`: {advice}") });
     }
     for import in &outline.imports {
-        if let Some(advice) = world::import_advice(import) {
+        if let Some(advice) = world::import_advice(world, import) {
             return Err(EncodeError::Refused { message: format!("it imports `{import}`: {advice}") });
         }
     }
@@ -108,6 +109,13 @@ pub(crate) struct Outline {
     pub(crate) imports: Vec<String>,
     pub(crate) exports: Vec<String>,
     pub(crate) trailer: TrailerState,
+}
+
+impl Outline {
+    /// Whether it exports the optional interface that tells how deliveries ended.
+    pub(crate) fn observes(&self) -> bool {
+        self.exports.iter().any(|name| world::is_observer(name))
+    }
 }
 
 /// Whether the file proves that it is complete.

@@ -4,11 +4,15 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::world::World;
+
 /// One configured policy.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct PolicySpec {
     /// Its name in the configuration.
     pub name: Arc<str>,
+    /// What it is used for; `None` takes it for what its component is.
+    pub world: Option<World>,
     /// The component's file. It need not be there yet.
     pub component: PathBuf,
     /// The rules' TOML file; without one the policy is configured with an empty object.
@@ -19,6 +23,67 @@ pub struct PolicySpec {
     pub limits: Limits,
     /// The only component that may be loaded, as 64 hexadecimal digits.
     pub sha256: Option<String>,
+    /// Whether its verdicts are followed.
+    pub mode: Mode,
+    /// How a new generation is watched at first.
+    pub probation: Probation,
+    /// Whether a copy of what ran well is used when the files cannot be, at a start.
+    pub last_good: bool,
+}
+
+impl PolicySpec {
+    /// A policy with a component and nothing else said about it.
+    #[must_use]
+    pub fn new(name: impl Into<Arc<str>>, component: impl Into<PathBuf>) -> Self {
+        Self {
+            name: name.into(),
+            world: None,
+            component: component.into(),
+            rules: None,
+            on_error: OnError::default(),
+            limits: Limits::default(),
+            sha256: None,
+            mode: Mode::default(),
+            probation: Probation::default(),
+            last_good: true,
+        }
+    }
+}
+
+/// Whether a policy's verdicts are followed.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum Mode {
+    /// They are.
+    #[default]
+    Enforce,
+    /// It is asked and its verdicts are counted, but every message is treated as if there were no policy.
+    Shadow,
+}
+
+impl Mode {
+    /// Whether its verdicts are not followed.
+    #[must_use]
+    pub const fn is_shadow(self) -> bool {
+        matches!(self, Self::Shadow)
+    }
+}
+
+/// How a new generation is watched at first. It goes back to the generation before when more than two of its calls,
+/// and more than one in a hundred, fail.
+///
+/// Probation ends when both so many calls were made and so much time has passed, or after ten times that time.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Probation {
+    /// Calls.
+    pub calls: u32,
+    /// Time.
+    pub time: Duration,
+}
+
+impl Default for Probation {
+    fn default() -> Self {
+        Self { calls: 100, time: Duration::from_secs(10) }
+    }
 }
 
 /// What becomes of a message that the policy could not decide: because it is absent, was stopped, or trapped.

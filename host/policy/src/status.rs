@@ -7,11 +7,13 @@ use std::sync::atomic::Ordering;
 
 use serde::Serialize;
 
+use crate::answer_kind::AnswerKind;
 use crate::cause::{Cause, Failure};
 use crate::error::Rung;
-use crate::policy::{Generation, Policy};
+use crate::generation::{Generation, Origin};
+use crate::policy::Policy;
 use crate::state::Sizes;
-use crate::verdict_kind::VerdictKind;
+use crate::world::World;
 
 /// One policy as it is now. Times are milliseconds since the Unix epoch.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -19,8 +21,12 @@ use crate::verdict_kind::VerdictKind;
 pub struct PolicyStatus {
     /// Its name in the configuration.
     pub name: Arc<str>,
+    /// What it is for, once that is known.
+    pub world: Option<World>,
     /// In one word.
     pub state: PolicyState,
+    /// `enforce`, or `shadow` when its verdicts are counted and not followed.
+    pub mode: &'static str,
     /// The component's file.
     pub component: PathBuf,
     /// The rules' file.
@@ -29,6 +35,10 @@ pub struct PolicyStatus {
     pub on_error: String,
     /// What runs.
     pub active: Option<Active>,
+    /// Number of the generation that a rollback goes back to.
+    pub previous_generation: Option<u64>,
+    /// Generations that are in use or kept to go back to.
+    pub generations: usize,
     /// What there is to say about it, in sentences.
     pub remarks: Vec<String>,
     /// Why what is on disk does not run; `None` when it does.
@@ -59,6 +69,8 @@ pub enum PolicyState {
     Failed,
     /// It failed too often and is not asked for a while; its messages follow `on-error`.
     Broken,
+    /// An operator paused it; its messages follow `on-error`.
+    Paused,
 }
 
 /// The generation that runs.
@@ -67,6 +79,11 @@ pub enum PolicyState {
 pub struct Active {
     /// Its number, from 1.
     pub generation: u64,
+    /// Where it came from: `files`, `last-good` when the files could not be used at the start, `earlier` after a
+    /// rollback.
+    pub origin: &'static str,
+    /// Whether its first calls are still being watched.
+    pub on_probation: bool,
     /// When it came into force.
     pub since: u64,
     /// Digest of the component.
@@ -132,6 +149,10 @@ pub struct CallCounts {
     pub reloads_applied: u64,
     /// Candidates that were refused.
     pub reloads_rejected: u64,
+    /// Generations that were rolled back, by the host or an operator.
+    pub rollbacks: u64,
+    /// Messages that the policy failed on so often that it is not asked about them any more.
+    pub poisoned: u64,
 }
 
 impl PolicyStatus {
@@ -139,21 +160,27 @@ impl PolicyStatus {
         let live = policy.live.load_full();
         let trouble = policy.trouble.lock();
         let spec = policy.spec.load();
+        let world = spec.world.or_else(|| live.as_deref().map(|live| live.prepared.world));
         let state = match (&live, &trouble.load) {
             (None, Some(load)) if load.cause == "absent" => PolicyState::Absent,
             (None, _) => PolicyState::Failed,
+            (Some(_), _) if policy.is_paused() => PolicyState::Paused,
             (Some(_), _) if trouble.breaker.is_some() => PolicyState::Broken,
             (Some(_), Some(_)) => PolicyState::Outdated,
             (Some(_), None) => PolicyState::Active,
         };
         Self {
             name: Arc::clone(&policy.name),
+            world,
             state,
+            mode: if spec.mode.is_shadow() { "shadow" } else { "enforce" },
             component: spec.component.clone(),
             rules: spec.rules.clone(),
             on_error: spec.on_error.to_string(),
             active: live.as_deref().map(Active::of),
-            remarks: live.as_deref().and_then(Generation::remark).map(str::to_owned).into_iter().collect(),
+            previous_generation: policy.previous_generation(),
+            generations: policy.generations(),
+            remarks: live.as_deref().map(remarks).unwrap_or_default(),
             last_error: trouble.load.clone().map(|load| LastError {
                 rung: load.rung,
                 cause: load.cause,
@@ -168,10 +195,16 @@ impl PolicyStatus {
                 .failure
                 .clone()
                 .map(|(failure, at)| LastFailure { at: at.as_unix_millis(), failure }),
-            counts: CallCounts::of(policy),
+            counts: CallCounts::of(policy, world),
             kept: policy.state.sizes(),
         }
     }
+}
+
+fn remarks(generation: &Generation) -> Vec<String> {
+    let last_good = (generation.origin == Origin::LastGood)
+        .then_some("its files could not be used at the start, so a copy of what last ran well runs");
+    generation.remark().into_iter().chain(last_good).map(str::to_owned).collect()
 }
 
 impl Active {
@@ -180,6 +213,12 @@ impl Active {
         let built = prepared.trailer.as_ref().and_then(|trailer| trailer.built.as_ref());
         Self {
             generation: generation.number,
+            origin: match generation.origin {
+                Origin::Files => "files",
+                Origin::LastGood => "last-good",
+                Origin::Earlier => "earlier",
+            },
+            on_probation: !generation.trial.is_over(),
             since: generation.since.as_unix_millis(),
             component_sha256: Arc::clone(&prepared.sha256),
             rules_sha256: generation.rules_sha256.clone(),
@@ -192,13 +231,14 @@ impl Active {
 }
 
 impl CallCounts {
-    fn of(policy: &Policy) -> Self {
+    fn of(policy: &Policy, world: Option<World>) -> Self {
         let counts = &policy.counts;
         let load = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
         Self {
-            verdicts: VerdictKind::ALL
+            verdicts: AnswerKind::ALL
                 .iter()
-                .map(|&kind| (kind.label(), load(&counts.verdicts[kind as usize])))
+                .filter(|kind| world.is_none_or(|world| kind.belongs_to(world)))
+                .map(|&kind| (kind.label(), load(&counts.answers[kind as usize])))
                 .collect(),
             failures: Cause::ALL
                 .iter()
@@ -207,6 +247,8 @@ impl CallCounts {
             instances_started: load(&counts.instances_started),
             reloads_applied: load(&counts.applied),
             reloads_rejected: load(&counts.rejected),
+            rollbacks: load(&counts.rolled_back),
+            poisoned: load(&counts.poisoned),
         }
     }
 }

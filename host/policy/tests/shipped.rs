@@ -13,7 +13,7 @@ use std::time::Duration;
 use tidegate_connector::Clock;
 use tidegate_model::{BodyState, Instant, Message, MessageId, Standing, Timestamp, Verdict};
 use tidegate_policy::{
-    Answer, Cause, Engine, EngineOptions, Limits, OnError, PolicyHost, PolicySpec, Question, encode_component,
+    Answer, Cause, Engine, EngineOptions, Limits, PolicyHost, PolicySpec, Question, encode_component,
 };
 use tidegate_telemetry::Telemetry;
 
@@ -48,14 +48,11 @@ fn host(component: PathBuf, rules: Option<PathBuf>) -> PolicyHost {
     let engine = Engine::new(EngineOptions::new(Clock::start(), 42), Telemetry::default()).unwrap();
     let patient = Duration::from_secs(10);
     let spec = PolicySpec {
-        name: "policy".into(),
-        component,
         rules,
-        on_error: OnError::Deliver,
         limits: Limits { deadline: patient, start_deadline: patient, ..Limits::default() },
-        sha256: None,
+        ..PolicySpec::new("policy", component)
     };
-    let host = PolicyHost::start(&engine, vec![spec]).unwrap();
+    let host = PolicyHost::start(&engine, vec![spec], None).unwrap();
     let status = host.status().remove(0);
     assert!(status.active.is_some(), "{status:#?}");
     host
@@ -97,10 +94,13 @@ fn questions(every_ms: u64) -> Vec<Asked> {
             standing: Standing {
                 key_in_flight: in_flight,
                 flow_in_flight: 100,
+                flow_budget: 1_000,
                 flow_queued: 50,
+                flow_emitted: 20,
                 active_keys: 21,
                 key_rate: if flooding { 300.0 } else { 4.0 },
                 flow_rate: 380.0,
+                flow_throughput: 350.0,
                 key_share: 0.0,
             },
             millis: n * every_ms,
@@ -131,6 +131,7 @@ fn answers(host: &PolicyHost, questions: &[Asked]) -> Vec<Answer> {
             standing: asked.standing,
             wall: Timestamp::from_unix_millis(1_700_000_000_000 + asked.millis),
             now: Instant::from_millis(asked.millis),
+            seed: asked.millis,
         })
     };
     questions.iter().map(ask).collect()
@@ -198,12 +199,9 @@ fn unknown_keys_are_refused_by_name() {
     let check = |name: &str, text: &str| {
         fs::write(&rules, text).unwrap();
         let spec = PolicySpec {
-            name: "policy".into(),
-            component: root().join(format!("policies/{name}.wasm")),
             rules: Some(rules.clone()),
-            on_error: OnError::Deliver,
             limits: Limits { start_deadline: Duration::from_secs(10), ..Limits::default() },
-            sha256: None,
+            ..PolicySpec::new("policy", root().join(format!("policies/{name}.wasm")))
         };
         tidegate_policy::check(&engine, &spec).failure().map(str::to_owned)
     };

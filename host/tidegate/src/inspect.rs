@@ -82,6 +82,7 @@ fn policy_view(status: PolicyStatus) -> PolicyView {
             State::Absent => PolicyState::Absent,
             State::Failed => PolicyState::Failed,
             State::Broken => PolicyState::Broken,
+            State::Paused => PolicyState::Paused,
         },
         component: status.component.display().to_string(),
         rules: status.rules.map(|path| path.display().to_string()),

@@ -94,19 +94,22 @@ fn every_key_listed_is_accepted_and_has_an_effect() {
             // A value that is not the default, nor what the text has already.
             let value = match (section, spec.key, spec.kind) {
                 ("flows", "source", _) => "\"other\"".to_owned(),
-                ("flows", "throttle", _) => "\"p\"".to_owned(),
+                ("flows", "throttle" | "shadow", _) => "\"p\"".to_owned(),
                 ("flows", "sink" | "dead-letter", _) => "\"dead\"".to_owned(),
                 ("flows", "key", _) => "\"record-key\"".to_owned(),
                 ("policies", "on-error", _) => "\"stop\"".to_owned(),
                 ("policies", "sha256", _) => format!("\"{}\"", "a".repeat(64)),
                 ("host", "admin-listen", _) => "\"127.0.0.1:1\"".to_owned(),
-                (_, _, Kind::Bool) => "true".to_owned(),
+                (_, _, Kind::Bool) => {
+                    let default = spec.default == tidegate_connector::options::Default::Value("true");
+                    (!default).to_string()
+                }
                 (_, _, Kind::Integer { min, .. }) => (min + 1).to_string(),
                 (_, _, Kind::Duration { min_millis, .. }) => format!("\"{}ms\"", min_millis + 1),
                 (_, _, Kind::Size { min, .. }) => format!("\"{}B\"", min + 1),
                 (_, _, Kind::Choice(words)) => format!("\"{}\"", words.last().expect("a word")),
                 (_, _, Kind::Path) => "\"elsewhere\"".to_owned(),
-                (_, key, Kind::Text | Kind::PolicyName) => panic!("`{section}.{key}` needs a value here"),
+                (_, key, Kind::Text | Kind::PolicyName(_)) => panic!("`{section}.{key}` needs a value here"),
             };
             let line = format!("{} = {value}\n", spec.key);
             let mut lines: Vec<&str> = before.lines().collect();

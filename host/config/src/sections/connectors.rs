@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use tidegate_connector::options::{Kind, Raw, Values};
+use tidegate_connector::options::{Kind, PolicyUse, Raw, Values};
 
 use super::{read_values, report};
 use crate::catalog::{Catalog, Connector, Role};
@@ -31,6 +31,16 @@ pub struct Sink {
     pub values: Values,
 }
 
+/// Where an option of a connector names a policy.
+#[derive(Debug)]
+pub(crate) struct PolicyNamed {
+    /// The path of the section.
+    pub(crate) block: String,
+    pub(crate) key: &'static str,
+    pub(crate) policy: String,
+    pub(crate) used_as: PolicyUse,
+}
+
 /// The connector's identifier and its options; `None` when there is no such connector, which has been reported.
 pub(crate) fn read(
     reporter: &mut Reporter<'_>,
@@ -38,6 +48,7 @@ pub(crate) fn read(
     role: Role,
     catalog: &Catalog<'_>,
     base_dir: &Path,
+    uses: &mut Vec<PolicyNamed>,
 ) -> Option<(Arc<str>, Values)> {
     let connector = read_identifier(reporter, block, role, catalog)?;
     let table = connector.table();
@@ -46,10 +57,13 @@ pub(crate) fn read(
     for spec in table.on_side(role.side()).filter(|spec| block.raw().contains_key(spec.key)) {
         if let Some(reason) = connector.unsupported(spec.key) {
             reporter.at_key(block, spec.key, Problem::Unsupported { reason: reason.to_owned() });
-        } else if spec.kind == Kind::PolicyName {
-            let reason =
-                "names a policy, and this version has no policies but a flow's `throttle`; remove the key";
-            reporter.at_key(block, spec.key, Problem::Unsupported { reason: reason.to_owned() });
+        } else if let (Kind::PolicyName(used_as), Some(policy)) = (spec.kind, values.text(spec.key)) {
+            uses.push(PolicyNamed {
+                key: spec.key,
+                policy: policy.to_owned(),
+                used_as,
+                block: block.path.clone(),
+            });
         }
     }
     // The connector looks at values that are valid each by itself, or it would report the same mistakes again.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate_connector::options::{Default, Kind, OptionSpec, Side, Table, Values};
+use tidegate_connector::options::{Default, Kind, OptionSpec, PolicyUse, Side, Table, Values};
 
 use super::read_values;
 use crate::document::{Block, Reporter};
@@ -17,9 +17,16 @@ pub const FLOW_TABLE: Table = Table {
         option("source", Kind::Text, Default::Required, "The name of a source; each source feeds one flow."),
         option(
             "throttle",
-            Kind::PolicyName,
+            Kind::PolicyName(PolicyUse::Throttle),
             Default::None,
             "The policy that decides. Without one all goes on.",
+        ),
+        option(
+            "shadow",
+            Kind::PolicyName(PolicyUse::Throttle),
+            Default::None,
+            "A policy that is asked about the same messages beside the one that decides. Its verdicts are compared and not \
+             followed.",
         ),
         option("sink", Kind::Text, Default::Required, "The name of the sink that accepted messages go to."),
         option(
@@ -61,6 +68,13 @@ pub const FLOW_TABLE: Table = Table {
              live.",
         ),
         option(
+            "renew-emitted",
+            Kind::Bool,
+            Default::Value("false"),
+            "Whether leases of messages that the sink is working on are renewed as well, by the source's renewal policy. Without it \
+             a message's lease is as it was when the sink got it.",
+        ),
+        option(
             "queue-messages",
             Kind::Integer { min: 1, max: 1_000_000 },
             Default::None,
@@ -86,6 +100,8 @@ pub struct Flow {
     pub source: Arc<str>,
     /// The policy's name.
     pub throttle: Option<Arc<str>>,
+    /// The name of the policy that is asked beside it.
+    pub shadow: Option<Arc<str>>,
     /// The sink's name.
     pub sink: Arc<str>,
     /// The name of the sink that rejected messages go to.
@@ -94,6 +110,8 @@ pub struct Flow {
     pub key: KeyBy,
     /// Host limits that no policy can override.
     pub valves: Valves,
+    /// Whether leases of messages that the sink is working on are renewed as well.
+    pub renew_emitted: bool,
     /// Messages held at most; `None`: what all the source's workers together can receive at once.
     pub queue_messages: Option<usize>,
     /// Bytes of messages held at most.
@@ -148,6 +166,7 @@ impl Flow {
         Some(Self {
             source: name("source")?,
             throttle: name("throttle"),
+            shadow: name("shadow"),
             sink: name("sink")?,
             dead_letter: name("dead-letter"),
             key: key?,
@@ -160,6 +179,7 @@ impl Flow {
                     _ => Exhausted::Accept,
                 },
             },
+            renew_emitted: values.flag("renew-emitted"),
             queue_messages: count("queue-messages"),
             queue_bytes: usize::try_from(values.size("queue-bytes")?).ok()?,
         })

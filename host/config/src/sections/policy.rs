@@ -13,7 +13,8 @@ use crate::error::Problem;
 /// The keys of `[policies.NAME]`.
 pub const POLICY_TABLE: Table = Table {
     connector: "policies",
-    summary: "A throttle policy: a component, its rules, and the limits that it lives in. All of it changes live.",
+    summary: "A policy: a component, its rules, and the limits that it lives in. What it is for is said where it is used. All of \
+              it changes live.",
     options: &[
         option("component", Kind::Path, Default::Required, "The .wasm file; counts from `policy-dir`."),
         option("rules", Kind::Path, Default::None, "The TOML file of its rules; counts from `policy-dir`."),
@@ -28,6 +29,32 @@ pub const POLICY_TABLE: Table = Table {
             Kind::Text,
             Default::None,
             "SHA-256 of the component, 64 hexadecimal digits; a file with another one is not loaded.",
+        ),
+        option(
+            "mode",
+            Kind::Choice(&["enforce", "shadow"]),
+            Default::Value("enforce"),
+            "Whether a throttle policy's verdicts are followed. With `shadow` it is asked and its verdicts are counted, and every \
+             message goes on as if there were no policy.",
+        ),
+        option(
+            "probation.calls",
+            Kind::Integer { min: 0, max: 1_000_000_000 },
+            Default::Value("100"),
+            "Calls for which a new generation is watched. When more than two of them, and more than one in a hundred, fail, the \
+             generation before takes over again.",
+        ),
+        option(
+            "probation.time",
+            Kind::Duration { min_millis: 0, max_millis: 86_400_000 },
+            Default::Value("10s"),
+            "Time for which a new generation is watched: until both this and `probation.calls` are over, or ten times this.",
+        ),
+        option(
+            "last-good",
+            Kind::Bool,
+            Default::Value("true"),
+            "Whether a copy of what last ran well is kept in `state-dir`, and used at a start when the files are broken or gone.",
         ),
         option(
             "limits.deadline",
@@ -109,8 +136,25 @@ pub struct Policy {
     pub on_error: OnError,
     /// SHA-256 that the component must have, in lower-case hexadecimal.
     pub sha256: Option<String>,
+    /// Whether its verdicts are followed.
+    pub mode: Mode,
+    /// Calls for which a new generation is watched.
+    pub probation_calls: u32,
+    /// Time for which a new generation is watched.
+    pub probation_time: Duration,
+    /// Whether a copy of what last ran well is kept and used.
+    pub last_good: bool,
     /// What it lives in.
     pub limits: Limits,
+}
+
+/// Whether a policy's verdicts are followed.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Mode {
+    /// They are.
+    Enforce,
+    /// They are only counted.
+    Shadow,
 }
 
 /// What becomes of a message when its policy cannot answer.
@@ -179,6 +223,13 @@ impl Policy {
             rules: values.text("rules").map(|rules| path_from(policy_dir, rules)),
             on_error: on_error?,
             sha256,
+            mode: match values.text("mode")? {
+                "shadow" => Mode::Shadow,
+                _ => Mode::Enforce,
+            },
+            probation_calls: u32::try_from(values.integer("probation.calls")?).ok()?,
+            probation_time: values.duration("probation.time")?,
+            last_good: values.flag("last-good"),
             limits: read_limits(values)?,
         })
     }

@@ -705,3 +705,34 @@ fn standing_tells_what_a_key_does() {
     let unknown = rig.book.standing(rig.now, "never seen");
     assert_eq!((unknown.key_in_flight, unknown.active_keys), (0, 0));
 }
+
+#[test]
+fn standing_tells_what_the_flow_does() {
+    let mut rig = Rig::new(|options| options.budget_messages = 50);
+    let emissions = rig.start(&["a-1", "a-2", "b-1", "b-2", "c:1", "c:2"]);
+    rig.receive(&["d-1", "d-2", "d-3"]);
+    rig.decide(&[]);
+    let before = rig.book.standing(rig.now, "a");
+    assert_eq!((before.flow_budget, before.flow_queued, before.flow_emitted), (50, 3, 6));
+    assert_eq!(before.flow_throughput, 0.0, "nothing is finished yet");
+    for (at, outcome) in [
+        (0, Outcome::Accepted),
+        (1, Outcome::Released),
+        (2, Outcome::Rejected { reason: "test".into() }),
+        (3, Outcome::Deferred { delay: Duration::ZERO }),
+        // Its successor is overtaken, and the sink did finish it.
+        (4, Outcome::Released),
+        (5, Outcome::Accepted),
+    ] {
+        rig.report(&emissions[at], outcome);
+    }
+    let after = rig.book.standing(rig.now, "never seen");
+    assert_eq!((after.flow_queued, after.flow_emitted), (3, 0));
+    assert!((after.flow_throughput - 0.2).abs() < 1e-9, "{after:?}");
+    rig.receive(&["a-3"]);
+    let decide = rig.book.poll_decide(rig.now).expect("a-3");
+    assert_eq!(decide.standing.flow_budget, 50);
+    assert!((decide.standing.flow_throughput - 0.2).abs() < 1e-9, "{:?}", decide.standing);
+    rig.wait(20_000);
+    assert_eq!(rig.book.standing(rig.now, "a").flow_throughput, 0.0);
+}

@@ -39,6 +39,8 @@ pub struct FlowStatus {
     pub source: Arc<str>,
     /// Its throttle policy's name, if it has one.
     pub throttle: Option<Arc<str>>,
+    /// The name of the policy that is only compared with it.
+    pub shadow: Option<Arc<str>>,
     /// Its sink's name.
     pub sink: Arc<str>,
     /// Where it is in its life.

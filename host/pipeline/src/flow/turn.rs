@@ -7,10 +7,8 @@ use parking_lot::Mutex;
 use tidegate_connector::{Clock, Settler, Source, Support};
 use tidegate_lease::{BookEvent, Decide, LeaseBook, RerunKind, Stage, Undecided};
 use tidegate_model::{
-    Capacity, Deferral, Delivery, Emission, Instant, Report, SettleError, SettleFault, Settlement, Verb,
-    Verdict,
+    Capacity, Delivery, Emission, Instant, Report, SettleError, SettleFault, Settlement, Verb, Verdict,
 };
-use tidegate_policy::{Answer, Question, ThrottleCaller};
 use tidegate_telemetry::Telemetry;
 use tidegate_telemetry::events::flow::{
     BookBug, Irregularity, JoinState, Joined, Origin, Progress, ReceiveFailed, ReceivesAgain, Rejected,
@@ -19,9 +17,11 @@ use tidegate_telemetry::events::flow::{
 use tokio::sync::mpsc;
 
 use super::dead_letter::DeadLetters;
+use super::decider::{Decided, Decider};
 use super::presence::{Change, Presence};
 use super::receive::{Arrival, Workers};
 use super::settle::{Settled, Settling};
+use super::shadow::Shadows;
 use super::sink::{SinkNews, SinkPort};
 use super::{Command, FlowOptions, FlowParts, FlowState, FlowStatus, Totals};
 
@@ -48,7 +48,7 @@ pub(super) struct Turner {
     presence: Presence,
     look_due: Instant,
     settler: Arc<dyn Settler>,
-    caller: Option<ThrottleCaller>,
+    decider: Decider,
     workers: Workers,
     settling: Settling,
     sink: SinkPort,
@@ -80,6 +80,7 @@ impl Turner {
         clock: Clock,
         telemetry: Telemetry,
         status: Arc<Mutex<FlowStatus>>,
+        shadows: Shadows,
     ) -> Self {
         let workers = Workers::start(&parts.source, options.receive_workers, options.book.seed);
         Self {
@@ -88,7 +89,13 @@ impl Turner {
             settling: Settling::new(Arc::clone(&parts.settler)),
             sink: SinkPort::start(parts.sink),
             dead_letters: parts.dead_letter.map(DeadLetters::start),
-            caller: parts.throttle.map(|throttle| throttle.caller()),
+            decider: Decider::new(
+                Arc::clone(&options.source_name),
+                parts.throttle,
+                parts.shadow,
+                shadows,
+                options.book.seed,
+            ),
             source: parts.source,
             presence: Presence::default(),
             look_due: clock.now(),
@@ -337,7 +344,7 @@ impl Turner {
             let id = decide.id;
             let verdict = self.ask(&decide, now);
             let after = self.clock.now();
-            if turn == 0 && self.caller.is_some() {
+            if turn == 0 && self.decider.has_policy() {
                 self.progress.decision_times.push(after.saturating_since(now));
             }
             now = after;
@@ -347,37 +354,13 @@ impl Turner {
     }
 
     fn ask(&mut self, decide: &Decide, now: Instant) -> Verdict {
-        let (verdict, origin) = match &mut self.caller {
-            None => (Verdict::Deliver, Origin::None),
-            Some(caller) => {
-                let wall = self.clock.wall();
-                let age = decide.message.born_at.map_or(Duration::ZERO, |born| wall.saturating_since(born));
-                let question = Question {
-                    source: &self.options.source_name,
-                    message: &decide.message,
-                    key: &decide.key,
-                    attempt: decide.attempt,
-                    age,
-                    waited: decide.waited,
-                    deferred: decide.deferred,
-                    standing: decide.standing,
-                    wall,
-                    now,
-                };
-                match caller.decide(&question) {
-                    Answer::Verdict(verdict) => (verdict, Origin::Policy),
-                    Answer::OnError { verdict, .. } => (verdict, Origin::OnError),
-                    Answer::Stop { cause } => {
-                        if self.failure.is_none() {
-                            self.failure =
-                                Some(format!("its policy failed ({cause}) and `on-error` is `stop`"));
-                        }
-                        let reason = "the flow stops".into();
-                        (Verdict::Defer(Deferral { delay: Duration::ZERO, reason }), Origin::OnError)
-                    }
-                }
-            }
-        };
+        let Decided { verdict, origin, stop } =
+            self.decider.decide(decide, now, &self.clock, &mut self.progress);
+        if let Some(cause) = stop
+            && self.failure.is_none()
+        {
+            self.failure = Some(format!("its policy failed ({cause}) and `on-error` is `stop`"));
+        }
         let kind = match &verdict {
             Verdict::Deliver => VerdictKind::Deliver,
             Verdict::Defer(_) => VerdictKind::Defer,

@@ -197,7 +197,7 @@ fn without_room_for_a_pool_instances_come_from_the_system() {
     assert!(metrics.contains("tidegate_policy_allocator{allocator=\"on-demand\"} 1"), "{metrics}");
     let bench = Bench::new();
     let spec = bench.policy("good", Guest::rejecting("good").component());
-    let host = PolicyHost::start(&engine, vec![spec]).unwrap();
+    let host = PolicyHost::start(&engine, vec![spec], None).unwrap();
     assert_eq!(ask(&mut caller(&host, "good"), "tenant"), rejected("good"));
 }
 

@@ -83,6 +83,7 @@ fn a_caller_keeps_no_message_alive() {
         standing: tidegate_model::Standing::default(),
         wall: tidegate_model::Timestamp::default(),
         now: tidegate_model::Instant::ZERO,
+        seed: 0,
     };
     assert_eq!(caller.decide(&question), DELIVERED);
     assert_eq!((Arc::strong_count(&message), Arc::strong_count(&key)), (1, 1));

@@ -3,14 +3,14 @@
 use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant as StdInstant};
 
 use tempfile::TempDir;
 use tidegate_connector::Clock;
 use tidegate_model::{BodyState, Instant, Message, MessageId, Standing, Timestamp, Verdict};
 use tidegate_policy::{
-    Answer, Engine, EngineOptions, Limits, OnError, PolicyHost, PolicySpec, PolicyStatus, Question,
-    ThrottleCaller,
+    Answer, Engine, EngineOptions, Limits, PolicyHost, PolicySpec, PolicyStatus, Question, ThrottleCaller,
 };
 use tidegate_telemetry::Telemetry;
 
@@ -42,17 +42,13 @@ impl Bench {
     /// A policy whose component is `NAME.wasm`, with limits that a slow machine does not reach by itself.
     pub fn spec(&self, name: &str) -> PolicySpec {
         PolicySpec {
-            name: name.into(),
-            component: self.path(&format!("{name}.wasm")),
-            rules: None,
-            on_error: OnError::Deliver,
             limits: Limits {
                 deadline: Duration::from_secs(5),
                 start_deadline: Duration::from_secs(5),
                 compile_timeout: Duration::from_secs(60),
                 ..Limits::default()
             },
-            sha256: None,
+            ..PolicySpec::new(name, self.path(&format!("{name}.wasm")))
         }
     }
 
@@ -63,7 +59,7 @@ impl Bench {
     }
 
     pub fn host(&self, specs: Vec<PolicySpec>) -> PolicyHost {
-        PolicyHost::start(&self.engine, specs).unwrap()
+        PolicyHost::start(&self.engine, specs, None).unwrap()
     }
 }
 
@@ -88,12 +84,19 @@ pub fn wait_for(host: &PolicyHost, name: &str, wanted: impl Fn(&PolicyStatus) ->
     }
 }
 
+/// A message of its own.
 pub fn message(key: &str) -> Arc<Message> {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    message_named(key, &format!("message-{}", COUNT.fetch_add(1, Ordering::Relaxed)))
+}
+
+/// A message that may come again.
+pub fn message_named(key: &str, id: &str) -> Arc<Message> {
     Arc::new(Message {
         topic: "tenants".into(),
         lite_topic: Some(key.into()),
         group: None,
-        id: MessageId::from("message-1"),
+        id: MessageId::from(id),
         tag: None,
         keys: vec![],
         properties: vec![("panic".into(), "bad quota table".into())],
@@ -118,6 +121,7 @@ pub fn ask_at(caller: &mut ThrottleCaller, key: &str, millis: u64) -> Answer {
         standing: Standing::default(),
         wall: Timestamp::from_unix_millis(1_000_000 + millis),
         now: Instant::from_millis(millis),
+        seed: millis,
     })
 }
 

@@ -1,6 +1,6 @@
 //! The option table: one place for keys, bounds, defaults and their sentences.
 
-use tidegate_connector::options::{Default, Kind, OptionSpec, Side, Table};
+use tidegate_connector::options::{Default, Kind, OptionSpec, PolicyUse, Side, Table};
 
 /// The connector's options.
 pub const TABLE: Table = Table {
@@ -41,7 +41,7 @@ pub const TABLE: Table = Table {
         },
         OptionSpec {
             key: "rocketmq.client.credentials-resolver",
-            kind: Kind::PolicyName,
+            kind: Kind::PolicyName(PolicyUse::Credentials),
             default: Default::None,
             side: Side::Both,
             secret: false,
@@ -153,7 +153,7 @@ pub const TABLE: Table = Table {
         },
         OptionSpec {
             key: "rocketmq.source.renewal-policy",
-            kind: Kind::PolicyName,
+            kind: Kind::PolicyName(PolicyUse::Renewal),
             default: Default::None,
             side: Side::Source,
             secret: false,

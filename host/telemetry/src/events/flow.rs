@@ -11,7 +11,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Unit;
 
-use crate::metrics::{Registry, call_seconds, words};
+use crate::metrics::{Name, Registry, call_seconds, words};
 use tidegate_model::DeliveryId;
 
 use crate::{Event, Metrics};
@@ -23,6 +23,7 @@ words!(VerdictKind, Origin, SettleResult, Irregularity, UndecidedEnd);
 pub(crate) struct Families {
     received: Family<FlowLabel, Counter>,
     verdicts: Family<VerdictLabels, Counter>,
+    shadow_verdicts: Family<ShadowLabels, Counter>,
     emitted: Family<FlowLabel, Counter>,
     settled: Family<SettledLabels, Counter>,
     endings: Family<EndingLabels, Counter>,
@@ -55,6 +56,14 @@ struct SettledLabels {
     flow: Arc<str>,
     verb: &'static str,
     result: SettleResult,
+}
+
+#[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
+struct ShadowLabels {
+    flow: Arc<str>,
+    policy: Name,
+    live: &'static str,
+    shadow: &'static str,
 }
 
 #[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
@@ -145,6 +154,7 @@ impl Families {
         let families = Self {
             received: Family::default(),
             verdicts: Family::default(),
+            shadow_verdicts: Family::default(),
             emitted: Family::default(),
             settled: Family::default(),
             endings: Family::default(),
@@ -167,6 +177,11 @@ impl Families {
             families.received.clone(),
         );
         registry.register("verdicts", "Decisions by verdict and by who decided", families.verdicts.clone());
+        registry.register(
+            "shadow_verdicts",
+            "Messages that a policy in shadow mode was asked about, by what was followed and what it said",
+            families.shadow_verdicts.clone(),
+        );
         registry.register("emitted", "Deliveries handed to the sink", families.emitted.clone());
         registry.register("settled", "Settlements by verb and result", families.settled.clone());
         registry.register(
@@ -231,6 +246,8 @@ pub struct Progress {
     pub emitted: u64,
     /// Decisions, by kind and origin.
     pub verdicts: Vec<(VerdictKind, Origin, u64)>,
+    /// Verdicts of policies in shadow mode, by the policy, by what was followed and by what it said.
+    pub shadow_verdicts: Vec<(Arc<str>, &'static str, &'static str, u64)>,
     /// Settlements, by verb and result.
     pub settled: Vec<(&'static str, SettleResult, u64)>,
     /// Deliveries that left the regular road.
@@ -249,6 +266,16 @@ impl Progress {
         match self.verdicts.iter_mut().find(|(k, o, _)| *k == kind && *o == origin) {
             Some((_, _, count)) => *count += 1,
             None => self.verdicts.push((kind, origin, 1)),
+        }
+    }
+
+    /// Adds one verdict of a policy in shadow mode.
+    pub fn shadow_verdict(&mut self, policy: &Arc<str>, live: &'static str, shadow: &'static str) {
+        let known =
+            self.shadow_verdicts.iter_mut().find(|(p, l, s, _)| p == policy && *l == live && *s == shadow);
+        match known {
+            Some((_, _, _, count)) => *count += 1,
+            None => self.shadow_verdicts.push((Arc::clone(policy), live, shadow, 1)),
         }
     }
 
@@ -298,6 +325,10 @@ impl Event for Turned<'_> {
         for (verdict, origin, count) in progress.verdicts.drain(..) {
             let labels = VerdictLabels { flow: Arc::clone(self.flow), verdict, origin };
             families.verdicts.get_or_create(&labels).inc_by(count);
+        }
+        for (policy, live, shadow, count) in progress.shadow_verdicts.drain(..) {
+            let labels = ShadowLabels { flow: Arc::clone(self.flow), policy: (&policy).into(), live, shadow };
+            families.shadow_verdicts.get_or_create(&labels).inc_by(count);
         }
         for (verb, result, count) in progress.settled.drain(..) {
             let labels = SettledLabels { flow: Arc::clone(self.flow), verb, result };

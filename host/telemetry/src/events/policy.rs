@@ -2,8 +2,9 @@
 //!
 //! `policy` is its name in the configuration. What guests say, and digests, go to the log only.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
 use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use prometheus_client::encoding::EncodeLabelSet;
@@ -34,6 +35,11 @@ pub(crate) struct Families {
     last_reload_successful: Family<PolicyLabel, Gauge>,
     last_reload_success_timestamp: Family<PolicyLabel, Gauge<f64, AtomicU64>>,
     generation: Family<PolicyLabel, Gauge>,
+    info: Family<InfoLabels, Gauge>,
+    /// What `info` says of each policy, so that the next replaces it.
+    told: Mutex<BTreeMap<Arc<str>, InfoLabels>>,
+    paused: Family<PolicyLabel, Gauge>,
+    poisoned: Family<PolicyLabel, Counter>,
 }
 
 #[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
@@ -44,6 +50,14 @@ struct AllocatorLabel {
 #[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
 struct PolicyLabel {
     policy: Name,
+}
+
+#[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
+struct InfoLabels {
+    policy: Name,
+    generation: u64,
+    component_sha256: String,
+    version: String,
 }
 
 #[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
@@ -76,6 +90,7 @@ enum ReloadResult {
     Applied,
     Rejected,
     Unchanged,
+    RolledBack,
 }
 
 impl Families {
@@ -94,6 +109,10 @@ impl Families {
             last_reload_successful: Family::default(),
             last_reload_success_timestamp: Family::default(),
             generation: Family::default(),
+            info: Family::default(),
+            told: Mutex::default(),
+            paused: Family::default(),
+            poisoned: Family::default(),
         };
         families.register_calls(registry.sub_registry_with_prefix("policy"));
         families.register_reloads(registry.sub_registry_with_prefix("policy"));
@@ -155,12 +174,41 @@ impl Families {
             "Number of the generation that runs, 0 for none",
             self.generation.clone(),
         );
+        area.register(
+            "info",
+            "1 for the generation that runs, with the digest of its component and the version it calls itself",
+            self.info.clone(),
+        );
+        area.register("paused", "1 while an operator keeps a policy from being asked", self.paused.clone());
+        area.register(
+            "poisoned",
+            "Messages that a policy failed on so often that it is not asked about them any more",
+            self.poisoned.clone(),
+        );
     }
 
     fn reload(&self, policy: &Arc<str>, result: ReloadResult, cause: &'static str) {
         self.reloads.get_or_create(&ReloadLabels { policy: policy.into(), result, cause }).inc();
-        let successful = i64::from(result != ReloadResult::Rejected);
+        let failed = matches!(result, ReloadResult::Rejected | ReloadResult::RolledBack);
+        let successful = i64::from(!failed);
         self.last_reload_successful.get_or_create(&label(policy)).set(successful);
+    }
+
+    fn runs(&self, policy: &Arc<str>, generation: u64, component_sha256: &str, version: &str) {
+        let number = i64::try_from(generation).unwrap_or(i64::MAX);
+        self.generation.get_or_create(&label(policy)).set(number);
+        let labels = InfoLabels {
+            policy: policy.into(),
+            generation,
+            component_sha256: component_sha256.to_owned(),
+            // It is the policy's own word.
+            version: version.chars().filter(|c| !c.is_control()).take(64).collect(),
+        };
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(before) = told.insert(Arc::clone(policy), labels.clone()) {
+            self.info.remove(&before);
+        }
+        self.info.get_or_create(&labels).set(1);
     }
 
     fn reload_succeeded_at(&self, policy: &Arc<str>, unix_seconds: f64) {
@@ -218,12 +266,16 @@ pub struct Applied<'a> {
     pub generation: u64,
     /// What the policy calls itself, with its version.
     pub described: &'a str,
+    /// The version alone.
+    pub version: &'a str,
     /// Digest of the component.
     pub component_sha256: &'a str,
     /// Digest of the rules, if there are any.
     pub rules_sha256: Option<&'a str>,
     /// What there is to say about it.
     pub remark: Option<&'a str>,
+    /// Whether it came from the policy's files, and not from the copy of what last ran well.
+    pub from_files: bool,
     /// From the first read to the swap.
     pub took: Duration,
     /// Unix time.
@@ -232,10 +284,11 @@ pub struct Applied<'a> {
 
 impl Event for Applied<'_> {
     fn record(self, metrics: &Metrics) {
-        metrics.policy.reload(self.policy, ReloadResult::Applied, "none");
-        metrics.policy.reload_succeeded_at(self.policy, self.unix_seconds);
-        let generation = i64::try_from(self.generation).unwrap_or(i64::MAX);
-        metrics.policy.generation.get_or_create(&label(self.policy)).set(generation);
+        if self.from_files {
+            metrics.policy.reload(self.policy, ReloadResult::Applied, "none");
+            metrics.policy.reload_succeeded_at(self.policy, self.unix_seconds);
+        }
+        metrics.policy.runs(self.policy, self.generation, self.component_sha256, self.version);
         tracing::info!(
             policy = %self.policy,
             generation = self.generation,
@@ -316,13 +369,168 @@ impl Event for Rejected<'_> {
     }
 }
 
-/// Decisions since the last such event. Counts only.
+/// A generation was left for the one before it.
+#[derive(Debug)]
+pub struct RolledBack<'a> {
+    /// The policy.
+    pub policy: &'a Arc<str>,
+    /// Number of the generation that was left.
+    pub from: u64,
+    /// Number of the generation that runs now.
+    pub generation: u64,
+    /// Number of the earlier generation that it is the same as.
+    pub same_as: u64,
+    /// Why, as a label.
+    pub cause: &'static str,
+    /// Why, as a sentence.
+    pub reason: &'a str,
+    /// What the policy calls its version.
+    pub version: &'a str,
+    /// Digest of the component that runs now.
+    pub component_sha256: &'a str,
+}
+
+impl Event for RolledBack<'_> {
+    fn record(self, metrics: &Metrics) {
+        metrics.policy.reload(self.policy, ReloadResult::RolledBack, self.cause);
+        metrics.policy.runs(self.policy, self.generation, self.component_sha256, self.version);
+        tracing::warn!(
+            policy = %self.policy,
+            from = self.from,
+            generation = self.generation,
+            same_as = self.same_as,
+            cause = self.cause,
+            "policy rolled back: {}; what was left is not loaded again before its files change",
+            self.reason
+        );
+    }
+}
+
+/// A generation has shown in its first calls that it can be left alone.
+#[derive(Debug)]
+pub struct Passed<'a> {
+    /// The policy.
+    pub policy: &'a Arc<str>,
+    /// Number of the generation.
+    pub generation: u64,
+    /// Calls that were watched.
+    pub calls: u32,
+    /// Those that failed.
+    pub failures: u32,
+}
+
+impl Event for Passed<'_> {
+    fn record(self, _metrics: &Metrics) {
+        tracing::info!(
+            policy = %self.policy,
+            generation = self.generation,
+            calls = self.calls,
+            failures = self.failures,
+            "policy passed its probation"
+        );
+    }
+}
+
+/// The files of a policy could not be used at the start, and the copy of what last ran well was tried.
+#[derive(Debug)]
+pub struct LastGoodUsed<'a> {
+    /// The policy.
+    pub policy: &'a Arc<str>,
+    /// Why its files could not be used.
+    pub reason: &'a str,
+    /// Number of the generation that runs now, if the copy could be used.
+    pub generation: Option<u64>,
+    /// Why it could not.
+    pub trouble: Option<&'a str>,
+}
+
+impl Event for LastGoodUsed<'_> {
+    fn record(self, _metrics: &Metrics) {
+        match self.generation {
+            Some(generation) => tracing::error!(
+                policy = %self.policy,
+                generation,
+                "policy runs from the copy of what last ran well, because its files cannot be used: {}",
+                self.reason
+            ),
+            None => tracing::error!(
+                policy = %self.policy,
+                "policy not loaded from the copy of what last ran well either: {}",
+                self.trouble.unwrap_or("no reason is known")
+            ),
+        }
+    }
+}
+
+/// What runs well could not be kept for a later start.
+#[derive(Debug)]
+pub struct LastGoodNotKept<'a> {
+    /// The policy.
+    pub policy: &'a Arc<str>,
+    /// Why not.
+    pub reason: &'a str,
+}
+
+impl Event for LastGoodNotKept<'_> {
+    fn record(self, _metrics: &Metrics) {
+        tracing::warn!(
+            policy = %self.policy,
+            "cannot keep a copy of the policy that runs well, for a start with broken files: {}",
+            self.reason
+        );
+    }
+}
+
+/// An operator stopped or resumed a policy.
+#[derive(Debug)]
+pub struct Paused<'a> {
+    /// The policy.
+    pub policy: &'a Arc<str>,
+    /// Which of both.
+    pub paused: bool,
+}
+
+impl Event for Paused<'_> {
+    fn record(self, metrics: &Metrics) {
+        metrics.policy.paused.get_or_create(&label(self.policy)).set(i64::from(self.paused));
+        if self.paused {
+            tracing::warn!(policy = %self.policy, "policy paused, its messages follow on-error");
+        } else {
+            tracing::info!(policy = %self.policy, "policy resumed");
+        }
+    }
+}
+
+/// A policy failed so often on one message that it is not asked about it any more.
+#[derive(Debug)]
+pub struct Poisoned<'a> {
+    /// The policy.
+    pub policy: &'a Arc<str>,
+    /// The broker's name of the message.
+    pub message_id: &'a str,
+    /// Number of the generation.
+    pub generation: u64,
+}
+
+impl Event for Poisoned<'_> {
+    fn record(self, metrics: &Metrics) {
+        metrics.policy.poisoned.get_or_create(&label(self.policy)).inc();
+        tracing::warn!(
+            policy = %self.policy,
+            message_id = self.message_id,
+            generation = self.generation,
+            "policy failed on this message each time it came: it follows on-error from now on without being asked"
+        );
+    }
+}
+
+/// Answers since the last such event. Counts only.
 #[derive(Debug)]
 pub struct Calls<'a> {
     /// The policy.
     pub policy: &'a Arc<str>,
-    /// Decisions by verdict.
-    pub verdicts: &'a [(&'static str, u64)],
+    /// Answers by kind.
+    pub answers: &'a [(&'static str, u64)],
     /// Failures by cause.
     pub failures: &'a [(&'static str, u64)],
     /// Instances made.
@@ -334,7 +542,7 @@ pub struct Calls<'a> {
 impl Event for Calls<'_> {
     fn record(self, metrics: &Metrics) {
         let families = &metrics.policy;
-        for &(verdict, count) in self.verdicts.iter().filter(|(_, count)| *count > 0) {
+        for &(verdict, count) in self.answers.iter().filter(|(_, count)| *count > 0) {
             families.calls.get_or_create(&CallLabels { policy: self.policy.into(), verdict }).inc_by(count);
         }
         for &(cause, count) in self.failures.iter().filter(|(_, count)| *count > 0) {

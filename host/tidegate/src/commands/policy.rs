@@ -7,7 +7,7 @@ use anyhow::{Context as _, anyhow};
 use serde_json::json;
 use tidegate_connector::Clock;
 use tidegate_pipeline::{engine_options, policy_specs};
-use tidegate_policy::{CheckReport, Engine, Limits, OnError, PolicySpec, RungOutcome, encode_component};
+use tidegate_policy::{CheckReport, Engine, PolicySpec, RungOutcome, encode_component};
 use tidegate_telemetry::Telemetry;
 
 use crate::catalog;
@@ -20,14 +20,7 @@ pub(crate) fn run(args: &PolicyArgs, output: &Output) -> Result<(), Failure> {
         PolicyCommand::List { config } => list(config, output),
         PolicyCommand::Check { component, rules } => {
             let name = component.file_stem().unwrap_or_default().to_string_lossy();
-            let spec = PolicySpec {
-                name: name.into(),
-                component: component.clone(),
-                rules: rules.clone(),
-                on_error: OnError::default(),
-                limits: Limits::default(),
-                sha256: None,
-            };
+            let spec = PolicySpec { rules: rules.clone(), ..PolicySpec::new(name, component.clone()) };
             check_one(&spec, output)
         }
         PolicyCommand::Build { core, output: to } => build(core, to, output),

@@ -1,0 +1,141 @@
+//! Who decides about a flow's messages: the throttle policy, and the policies that are only compared with it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidegate_connector::Clock;
+use tidegate_lease::Decide;
+use tidegate_model::{Instant, Verdict};
+use tidegate_policy::{Answer, Cause, Question, Throttle, ThrottleCaller};
+use tidegate_telemetry::events::flow::{Origin, Progress};
+
+use super::shadow::{Kind, Shadows};
+
+/// The deciding side of one flow.
+pub(super) struct Decider {
+    source: Arc<str>,
+    throttle: Option<Asked>,
+    shadow: Option<Asked>,
+    shadows: Shadows,
+    /// Beginning of the random numbers of the next question.
+    seed: u64,
+}
+
+/// A policy and the flow's way to it.
+struct Asked {
+    policy: Throttle,
+    caller: ThrottleCaller,
+}
+
+/// What came of asking.
+#[derive(Debug)]
+pub(super) struct Decided {
+    /// What is done.
+    pub(super) verdict: Verdict,
+    /// Who said so.
+    pub(super) origin: Origin,
+    /// Set when the flow is to stop, with the reason: the message stays undecided then.
+    pub(super) stop: Option<Cause>,
+}
+
+impl Decider {
+    pub(super) fn new(
+        source: Arc<str>,
+        throttle: Option<Throttle>,
+        shadow: Option<Throttle>,
+        shadows: Shadows,
+        seed: u64,
+    ) -> Self {
+        Self { source, throttle: throttle.map(Asked::new), shadow: shadow.map(Asked::new), shadows, seed }
+    }
+
+    /// Whether there is anybody to ask.
+    pub(super) const fn has_policy(&self) -> bool {
+        self.throttle.is_some() || self.shadow.is_some()
+    }
+
+    /// Decides about one delivery.
+    pub(super) fn decide(
+        &mut self,
+        decide: &Decide,
+        now: Instant,
+        clock: &Clock,
+        progress: &mut Progress,
+    ) -> Decided {
+        if !self.has_policy() {
+            return Decided::without_policy();
+        }
+        let wall = clock.wall();
+        self.seed = self.seed.wrapping_add(1);
+        let question = Question {
+            source: &self.source,
+            message: &decide.message,
+            key: &decide.key,
+            attempt: decide.attempt,
+            age: decide.message.born_at.map_or(Duration::ZERO, |born| wall.saturating_since(born)),
+            waited: decide.waited,
+            deferred: decide.deferred,
+            standing: decide.standing,
+            wall,
+            now,
+            seed: self.seed,
+        };
+        let decided = match &mut self.throttle {
+            None => Decided::without_policy(),
+            Some(throttle) => {
+                let answer = throttle.caller.decide(&question);
+                if throttle.policy.is_shadow() {
+                    let decided = Decided::without_policy();
+                    compare(&self.shadows, progress, throttle, &question, &decided, &answer);
+                    decided
+                } else {
+                    Decided::of(answer)
+                }
+            }
+        };
+        if let Some(shadow) = &mut self.shadow {
+            // The very same question: the same clock, the same random numbers.
+            let answer = shadow.caller.decide(&question);
+            compare(&self.shadows, progress, shadow, &question, &decided, &answer);
+        }
+        decided
+    }
+}
+
+fn compare(
+    shadows: &Shadows,
+    progress: &mut Progress,
+    shadow: &Asked,
+    question: &Question<'_>,
+    live: &Decided,
+    answer: &Answer,
+) {
+    let (live, other) = (Kind::of_decided(live), Kind::of_answer(answer));
+    shadows.note(shadow.policy.name(), question, live, other);
+    progress.shadow_verdict(shadow.policy.name(), live.label(), other.label());
+}
+
+impl Asked {
+    fn new(policy: Throttle) -> Self {
+        let caller = policy.caller();
+        Self { policy, caller }
+    }
+}
+
+impl Decided {
+    const fn without_policy() -> Self {
+        Self { verdict: Verdict::Deliver, origin: Origin::None, stop: None }
+    }
+
+    fn of(answer: Answer) -> Self {
+        match answer {
+            Answer::Verdict(verdict) => Self { verdict, origin: Origin::Policy, stop: None },
+            Answer::OnError { verdict, .. } => Self { verdict, origin: Origin::OnError, stop: None },
+            Answer::Stop { cause } => {
+                let reason = "the flow stops".into();
+                let deferral = tidegate_model::Deferral { delay: Duration::ZERO, reason };
+                Self { verdict: Verdict::Defer(deferral), origin: Origin::OnError, stop: Some(cause) }
+            }
+        }
+    }
+}
