@@ -6,12 +6,14 @@
 
 mod dead_letter;
 mod decider;
+mod endings;
 mod presence;
 mod receive;
 mod settle;
 mod shadow;
 mod sink;
 mod status;
+mod tap;
 mod turn;
 
 use std::collections::BTreeMap;
@@ -27,11 +29,13 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
 use self::shadow::Shadows;
+use self::tap::Taps;
 use crate::key::KeyRule;
 
 pub use presence::AWAY_GRACE;
 pub use shadow::{Comparison, DIFFERENCES_KEPT, Difference, Kind};
 pub use status::{FlowState, FlowStatus, Totals};
+pub use tap::{Onlooker, TooManyOnlookers};
 
 /// What a flow is told.
 #[derive(Clone, Debug)]
@@ -80,6 +84,7 @@ pub struct Flow {
     commands: mpsc::Sender<Command>,
     status: Arc<Mutex<FlowStatus>>,
     shadows: Shadows,
+    taps: Taps,
     ended: watch::Receiver<bool>,
     task: Mutex<Option<JoinHandle<()>>>,
 }
@@ -128,15 +133,22 @@ impl Flow {
         let (ended_sender, ended) = watch::channel(false);
         let name = Arc::clone(&options.name);
         let source = SourceRef(Arc::clone(&parts.source));
-        let shadows = Shadows::default();
-        let turner =
-            turn::Turner::new(options, parts, clock, telemetry, Arc::clone(&status), shadows.clone());
+        let (shadows, taps) = (Shadows::default(), Taps::default());
+        let turner = turn::Turner::new(
+            options,
+            parts,
+            clock,
+            telemetry,
+            Arc::clone(&status),
+            shadows.clone(),
+            taps.clone(),
+        );
         let task = tokio::spawn(async move {
             turner.run(command_receiver).await;
             // Whoever waits may be gone already.
             let _ = ended_sender.send(true);
         });
-        Self { name, source, commands, status, shadows, ended, task: Mutex::new(Some(task)) }
+        Self { name, source, commands, status, shadows, taps, ended, task: Mutex::new(Some(task)) }
     }
 
     /// The flow's name.
@@ -153,6 +165,14 @@ impl Flow {
             status.remarks.extend(self.source.0.status());
         }
         status
+    }
+
+    /// Lets somebody look on while it decides.
+    ///
+    /// # Errors
+    /// When there are too many already.
+    pub fn attach(&self, onlooker: Box<dyn Onlooker>) -> Result<(), TooManyOnlookers> {
+        self.taps.attach(onlooker)
     }
 
     /// What policies in shadow mode would have said, by their names.

@@ -16,7 +16,9 @@ use tidegate_policy::{
 use tidegate_rocketmq::{ConnectError, SourceOptions};
 use tidegate_telemetry::Telemetry;
 
-use crate::flow::{Comparison, Flow, FlowOptions, FlowParts, FlowState, FlowStatus};
+use crate::flow::{
+    Comparison, Flow, FlowOptions, FlowParts, FlowState, FlowStatus, Onlooker, TooManyOnlookers,
+};
 use crate::identity::{Identity, IdentityError};
 use crate::key::KeyRule;
 use crate::sinks::{Discard, Stdout};
@@ -170,6 +172,12 @@ impl Host {
     #[must_use]
     pub fn comparisons(&self, flow: &str) -> Option<BTreeMap<Arc<str>, Comparison>> {
         self.flows.iter().find(|candidate| **candidate.name() == *flow).map(Flow::comparisons)
+    }
+
+    /// Lets somebody look on while a flow decides; `None` when there is no such flow.
+    pub fn attach(&self, flow: &str, onlooker: Box<dyn Onlooker>) -> Option<Result<(), TooManyOnlookers>> {
+        let flow = self.flows.iter().find(|candidate| **candidate.name() == *flow)?;
+        Some(flow.attach(onlooker))
     }
 
     /// Reads a policy's files now. Blocks until they passed or were refused.

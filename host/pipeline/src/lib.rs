@@ -14,7 +14,7 @@ pub mod sinks;
 
 pub use flow::{
     AWAY_GRACE, Comparison, DIFFERENCES_KEPT, Difference, Flow, FlowOptions, FlowParts, FlowState,
-    FlowStatus, Kind, Totals,
+    FlowStatus, Kind, Onlooker, TooManyOnlookers, Totals,
 };
 pub use host::{
     DrainReport, Extras, Host, StartError, engine_options, policy_spec, policy_specs, source_options,

@@ -9,6 +9,7 @@ use crate::engine::Engine;
 use crate::ladder::{Ladder, RungOutcome, RungReport};
 use crate::section::Trailer;
 use crate::spec::PolicySpec;
+use crate::world::{World, grants_needed};
 
 /// Every check and what came of it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -22,6 +23,14 @@ pub struct CheckReport {
     pub rungs: Vec<RungReport>,
     /// Digest of the component, when it could be read.
     pub component_sha256: Option<Arc<str>>,
+    /// What it is for, when it came that far and passed.
+    pub world: Option<World>,
+    /// Whether it wants to know how deliveries end.
+    pub observes: bool,
+    /// The interfaces that it imports.
+    pub imports: Vec<String>,
+    /// Those among them that it must be granted something of: `env`, `files`, `http`.
+    pub grants_needed: Vec<&'static str>,
     /// The section at the end of the component.
     pub trailer: Option<Trailer>,
     /// What the policy says about itself, when it came that far and passed.
@@ -80,6 +89,10 @@ pub fn check(engine: &Engine, spec: &PolicySpec) -> CheckReport {
         policy: Arc::clone(&spec.name),
         passed: candidate.is_some(),
         component_sha256: files.ok().map(|files| files.component_sha256),
+        world: prepared.map(|prepared| prepared.world),
+        observes: prepared.is_some_and(|prepared| prepared.linked.observes()),
+        imports: prepared.map(|prepared| prepared.imports.clone()).unwrap_or_default(),
+        grants_needed: prepared.map(|prepared| grants_needed(&prepared.imports)).unwrap_or_default(),
         trailer: prepared.and_then(|prepared| prepared.trailer.clone()),
         description: prepared.map(|prepared| Described {
             name: prepared.description.name.clone(),

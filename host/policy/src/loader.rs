@@ -345,7 +345,7 @@ impl Loaded {
             let took = engine.clock().now().saturating_since(began);
             self.policy.swap(candidate, &spec, Origin::LastGood, took)
         });
-        self.policy.used_last_good(swapped);
+        self.policy.used_last_good(&swapped);
     }
 
     /// Ends a probation whose time has come, and keeps a copy of what passed.

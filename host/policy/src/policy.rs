@@ -249,9 +249,9 @@ impl Policy {
     ) -> Result<u64, LoadError> {
         self.tidy();
         let mut succession = self.succession.lock();
-        let in_use = succession.alive().saturating_sub(usize::from(succession.previous.is_some()));
-        if in_use >= GENERATIONS_MAX {
-            return Err(LoadError::Draining { generations: in_use });
+        let alive = succession.alive_after_swap();
+        if alive > GENERATIONS_MAX {
+            return Err(LoadError::Draining { generations: alive - 1 });
         }
         let number = self.generation_number() + 1;
         let since = self.engine.clock().wall();
@@ -442,7 +442,7 @@ impl Policy {
     }
 
     /// What came of falling back on the copy of what last ran well.
-    pub(crate) fn used_last_good(&self, swapped: Result<u64, LoadError>) {
+    pub(crate) fn used_last_good(&self, swapped: &Result<u64, LoadError>) {
         let reason = self.trouble.lock().load.as_ref().map(|load| load.reason.clone()).unwrap_or_default();
         self.engine.telemetry().emit(events::LastGoodUsed {
             policy: &self.name,
@@ -510,6 +510,13 @@ impl Policy {
 }
 
 impl Succession {
+    /// Generations that would live after one more came into force: it, what runs now, and those that a call is in.
+    fn alive_after_swap(&self) -> usize {
+        let previous = self.previous.as_ref();
+        let unused = previous.is_some_and(|previous| Arc::strong_count(previous) == 1);
+        1 + self.alive() - usize::from(unused)
+    }
+
     fn alive(&self) -> usize {
         self.alive.iter().filter(|generation| generation.strong_count() > 0).count()
     }

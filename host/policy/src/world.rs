@@ -134,8 +134,8 @@ pub(crate) fn served() -> String {
 /// What is wrong with the version of the contract that a component's names speak of, if anything is: one sentence,
 /// and from the names alone, before anything is compiled.
 pub(crate) fn version_advice(names: &[String]) -> Option<String> {
-    let parsed = names.iter().filter_map(|name| InterfaceName::parse(name));
-    let foreign = parsed.filter(|name| name.package == PACKAGE_NAME && !name.is_served()).next()?;
+    let mut parsed = names.iter().filter_map(|name| InterfaceName::parse(name));
+    let foreign = parsed.find(|name| name.package == PACKAGE_NAME && !name.is_served())?;
     Some(other_version(foreign.version))
 }
 

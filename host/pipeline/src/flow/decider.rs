@@ -6,10 +6,11 @@ use std::time::Duration;
 use tidegate_connector::Clock;
 use tidegate_lease::Decide;
 use tidegate_model::{Instant, Verdict};
-use tidegate_policy::{Answer, Cause, Question, Throttle, ThrottleCaller};
+use tidegate_policy::{Answer, Cause, Outcome, Question, Throttle, ThrottleCaller};
 use tidegate_telemetry::events::flow::{Origin, Progress};
 
 use super::shadow::{Kind, Shadows};
+use super::tap::Taps;
 
 /// The deciding side of one flow.
 pub(super) struct Decider {
@@ -17,6 +18,7 @@ pub(super) struct Decider {
     throttle: Option<Asked>,
     shadow: Option<Asked>,
     shadows: Shadows,
+    taps: Taps,
     /// Beginning of the random numbers of the next question.
     seed: u64,
 }
@@ -44,14 +46,39 @@ impl Decider {
         throttle: Option<Throttle>,
         shadow: Option<Throttle>,
         shadows: Shadows,
+        taps: Taps,
         seed: u64,
     ) -> Self {
-        Self { source, throttle: throttle.map(Asked::new), shadow: shadow.map(Asked::new), shadows, seed }
+        Self {
+            source,
+            throttle: throttle.map(Asked::new),
+            shadow: shadow.map(Asked::new),
+            shadows,
+            taps,
+            seed,
+        }
     }
 
     /// Whether there is anybody to ask.
     pub(super) const fn has_policy(&self) -> bool {
         self.throttle.is_some() || self.shadow.is_some()
+    }
+
+    /// Whether any of its policies wants to know how deliveries ended.
+    pub(super) fn observes(&self) -> bool {
+        self.asked().any(|asked| asked.policy.observes())
+    }
+
+    /// Tells those that want to know.
+    pub(super) fn observe(&mut self, now: Instant, clock: &Clock, outcomes: &[Outcome]) {
+        let wall = clock.wall();
+        for asked in [&mut self.throttle, &mut self.shadow].into_iter().flatten() {
+            asked.caller.observe(now, wall, outcomes);
+        }
+    }
+
+    fn asked(&self) -> impl Iterator<Item = &Asked> {
+        [&self.throttle, &self.shadow].into_iter().flatten()
     }
 
     /// Decides about one delivery.
@@ -62,7 +89,7 @@ impl Decider {
         clock: &Clock,
         progress: &mut Progress,
     ) -> Decided {
-        if !self.has_policy() {
+        if !self.has_policy() && !self.taps.has_any() {
             return Decided::without_policy();
         }
         let wall = clock.wall();
@@ -81,9 +108,13 @@ impl Decider {
             seed: self.seed,
         };
         let decided = match &mut self.throttle {
-            None => Decided::without_policy(),
+            None => {
+                self.taps.show(&question, &Answer::Verdict(Verdict::Deliver));
+                Decided::without_policy()
+            }
             Some(throttle) => {
                 let answer = throttle.caller.decide(&question);
+                self.taps.show(&question, &answer);
                 if throttle.policy.is_shadow() {
                     let decided = Decided::without_policy();
                     compare(&self.shadows, progress, throttle, &question, &decided, &answer);

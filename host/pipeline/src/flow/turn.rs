@@ -18,11 +18,13 @@ use tokio::sync::mpsc;
 
 use super::dead_letter::DeadLetters;
 use super::decider::{Decided, Decider};
+use super::endings::Endings;
 use super::presence::{Change, Presence};
 use super::receive::{Arrival, Workers};
 use super::settle::{Settled, Settling};
 use super::shadow::Shadows;
 use super::sink::{SinkNews, SinkPort};
+use super::tap::Taps;
 use super::{Command, FlowOptions, FlowParts, FlowState, FlowStatus, Totals};
 
 /// Decisions in one turn. A policy that takes its whole deadline for each then holds the loop for about a second at
@@ -49,6 +51,7 @@ pub(super) struct Turner {
     look_due: Instant,
     settler: Arc<dyn Settler>,
     decider: Decider,
+    endings: Endings,
     workers: Workers,
     settling: Settling,
     sink: SinkPort,
@@ -81,6 +84,7 @@ impl Turner {
         telemetry: Telemetry,
         status: Arc<Mutex<FlowStatus>>,
         shadows: Shadows,
+        taps: Taps,
     ) -> Self {
         let workers = Workers::start(&parts.source, options.receive_workers, options.book.seed);
         Self {
@@ -89,11 +93,13 @@ impl Turner {
             settling: Settling::new(Arc::clone(&parts.settler)),
             sink: SinkPort::start(parts.sink),
             dead_letters: parts.dead_letter.map(DeadLetters::start),
+            endings: Endings::new(options.book.budget_messages),
             decider: Decider::new(
                 Arc::clone(&options.source_name),
                 parts.throttle,
                 parts.shadow,
                 shadows,
+                taps,
                 options.book.seed,
             ),
             source: parts.source,
@@ -140,7 +146,8 @@ impl Turner {
 
     async fn wait(&mut self, commands: &mut mpsc::Receiver<Command>) -> Event {
         let look_due = (self.state == FlowState::Running).then_some(self.look_due);
-        let wake_at = [self.book.poll_timeout(), look_due].into_iter().flatten().min();
+        let wake_at =
+            [self.book.poll_timeout(), look_due, self.endings.poll_timeout()].into_iter().flatten().min();
         let wake_at = wake_at.map(|at| self.clock.deadline(at));
         let timeout = async {
             match wake_at {
@@ -260,7 +267,8 @@ impl Turner {
         let now = self.clock.now();
         for report in reports {
             // The answer is for workers that ask; a sink of our own has nobody to tell.
-            let _ = self.book.handle_report(now, report);
+            let taken = self.book.handle_report(now, report.clone());
+            self.endings.handle_report(now, &report, taken);
         }
     }
 
@@ -330,6 +338,7 @@ impl Turner {
         self.settle();
         self.receive();
         self.note_events();
+        self.tell_endings();
         more
     }
 
@@ -348,6 +357,7 @@ impl Turner {
                 self.progress.decision_times.push(after.saturating_since(now));
             }
             now = after;
+            self.endings.handle_verdict(&decide, &verdict);
             self.book.handle_verdict(now, id, verdict);
         }
         true
@@ -389,6 +399,9 @@ impl Turner {
             }
             let count = batch.len() as u64;
             self.totals.emitted += count;
+            for emission in &batch {
+                self.endings.handle_emitted(emission.id, now);
+            }
             // One of a batch stands for all: they leave together.
             if let Some(first) = batch.first() {
                 self.progress.hold_times.push(now.saturating_since(first.received_at));
@@ -463,6 +476,9 @@ impl Turner {
             if let BookEvent::Bug { what, id } = &event {
                 self.telemetry.emit(BookBug { flow: &self.options.name, what, id: *id });
             }
+            if let BookEvent::Expired { message, .. } = &event {
+                self.endings.handle_expired(self.clock.now(), message);
+            }
             let Some((cause, count)) = irregularity(&event) else { continue };
             match cause {
                 Irregularity::ExpiredQueued | Irregularity::ExpiredEmitted => self.totals.expired += count,
@@ -470,6 +486,19 @@ impl Turner {
                 _ => {}
             }
             self.progress.irregularity(cause, count);
+        }
+    }
+
+    /// Tells policies that want to know how deliveries ended.
+    fn tell_endings(&mut self) {
+        self.endings.set_on(self.decider.observes());
+        let now = self.clock.now();
+        while let Some(batch) = self.endings.poll_batch(now) {
+            self.decider.observe(now, &self.clock, &batch);
+        }
+        let dropped = self.endings.take_dropped();
+        if dropped > 0 {
+            self.progress.irregularity(Irregularity::Unobserved, dropped);
         }
     }
 

@@ -132,6 +132,8 @@ pub enum Irregularity {
     Dropped,
     /// A safety valve turned its deferral into something final, or shortened it.
     Valve,
+    /// A policy that wants to know was not told how it ended, because too many ended at once.
+    Unobserved,
     /// The state machine was used wrongly; a bug.
     Bug,
 }

@@ -3,10 +3,11 @@
 //! `policy` is its name in the configuration. What guests say, and digests, go to the log only.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -204,7 +205,7 @@ impl Families {
             // It is the policy's own word.
             version: version.chars().filter(|c| !c.is_control()).take(64).collect(),
         };
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut told = self.told.lock();
         if let Some(before) = told.insert(Arc::clone(policy), labels.clone()) {
             self.info.remove(&before);
         }
