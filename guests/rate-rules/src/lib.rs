@@ -3,11 +3,10 @@
 //! A rule has patterns on the lite topic, the key, the tag and properties, and one of: a rate (through token buckets
 //! of the host, one per key or one for the rule), a rejection, or free passage. What no rule fits passes.
 
-mod glob;
 mod rule;
 
 use rule::{Action, Per, Rule};
-use tidegate_guest::{Description, Message, RuleError, Rules, Throttle, Verdict};
+use tidegate_guest::{Description, Message, RuleError, Rules, Throttle, Verdict, format_number};
 
 struct RateRules(Vec<Rule>);
 
@@ -37,7 +36,10 @@ impl Throttle for RateRules {
                 };
                 match pace.take(&rule.bucket, &key, message) {
                     None => Verdict::Deliver,
-                    Some(delay) => Verdict::defer(delay, format!("above {} a second", pace.rate_per_second)),
+                    Some(delay) => {
+                        let rate = format_number(pace.rate_per_second);
+                        Verdict::defer(delay, ["above ", &rate, " a second"].concat())
+                    }
                 }
             }
         }

@@ -3,7 +3,7 @@
 use tidegate_guest::pace::Pace;
 use tidegate_guest::{Message, RuleError, Rules};
 
-use crate::glob::Glob;
+use tidegate_guest::glob::Glob;
 
 /// A rule.
 #[derive(Debug)]

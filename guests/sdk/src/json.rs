@@ -1,16 +1,24 @@
-//! A small reader of JSON: all of RFC 8259, nothing to write with, and no dependency that would double a policy.
+//! A small reader of JSON: all of RFC 8259, and no dependency that would double a policy.
+
+use crate::decimal;
 
 /// Nesting beyond this is refused, so that a guest's small stack is enough.
 const DEPTH_MAX: u32 = 32;
 
 /// A JSON value. Numbers are 64-bit floats, as JSON's readers in most languages have them.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Value {
+pub enum Value {
+    /// `null`.
     Null,
+    /// `true` or `false`.
     Boolean(bool),
+    /// A number.
     Number(f64),
+    /// A string.
     Text(String),
+    /// An array.
     List(Vec<Self>),
+    /// An object, its keys in the order of the text.
     Table(Vec<(String, Self)>),
 }
 
@@ -26,14 +34,80 @@ impl Value {
             Self::Table(_) => "a table",
         }
     }
+
+    /// The value of a key, when this is an object that has it. Of a key that is there twice, the last.
+    #[must_use]
+    pub fn get(&self, key: &str) -> Option<&Self> {
+        match self {
+            Self::Table(entries) => {
+                entries.iter().rev().find(|(name, _)| name == key).map(|(_, value)| value)
+            }
+            _ => None,
+        }
+    }
+
+    /// The string, when it is one.
+    #[must_use]
+    pub fn as_text(&self) -> Option<&str> {
+        match self {
+            Self::Text(text) => Some(text),
+            _ => None,
+        }
+    }
+
+    /// The number, when it is one.
+    #[must_use]
+    pub const fn as_number(&self) -> Option<f64> {
+        match self {
+            Self::Number(number) => Some(*number),
+            _ => None,
+        }
+    }
+
+    /// What a path leads to: keys and indices with dots between them, such as `data.tokens.0.value`; or, when it
+    /// begins with a slash, a JSON Pointer (RFC 6901), for keys that have dots.
+    #[must_use]
+    pub fn at(&self, path: &str) -> Option<&Self> {
+        let pointer = path.strip_prefix('/');
+        let mut parts = pointer.unwrap_or(path).split(if pointer.is_some() { '/' } else { '.' });
+        parts.try_fold(self, |value, part| match value {
+            Self::List(items) => items.get(part.parse::<usize>().ok()?),
+            _ if pointer.is_some() => value.get(&part.replace("~1", "/").replace("~0", "~")),
+            _ => value.get(part),
+        })
+    }
 }
 
-/// Reads one value and nothing after it; the error is the offset of the first byte that does not fit.
-pub(crate) fn parse(text: &str) -> Result<Value, usize> {
+/// Reads one value and nothing after it.
+///
+/// # Errors
+/// When the text is something else: the offset of the first byte that does not fit.
+pub fn parse(text: &str) -> Result<Value, usize> {
     let mut reader = Reader { text, at: 0 };
     let value = reader.value(0)?;
     reader.space();
     if reader.at == text.len() { Ok(value) } else { Err(reader.at) }
+}
+
+/// Writes a string as JSON has it, quotes and all.
+#[must_use]
+pub fn quote(text: &str) -> String {
+    let mut quoted = String::with_capacity(text.len() + 2);
+    quoted.push('"');
+    for c in text.chars() {
+        match c {
+            '"' | '\\' => quoted.extend(['\\', c]),
+            '\n' => quoted.push_str("\\n"),
+            c if c < ' ' => {
+                let hex = |digit: u32| char::from_digit(digit, 16).unwrap_or('0');
+                quoted.push_str("\\u00");
+                quoted.extend([hex(u32::from(c) >> 4), hex(u32::from(c) & 15)]);
+            }
+            c => quoted.push(c),
+        }
+    }
+    quoted.push('"');
+    quoted
 }
 
 struct Reader<'a> {
@@ -100,10 +174,11 @@ impl Reader<'_> {
         self.expect(b'"')?;
         let mut string = String::new();
         loop {
-            let rest = &self.text[self.at..];
-            let end = rest.find(|c: char| c == '"' || c == '\\' || c < ' ').ok_or(self.text.len())?;
-            string.push_str(&rest[..end]);
-            self.at += end;
+            let begin = self.at;
+            while self.peek().is_some_and(|b| b != b'"' && b != b'\\' && b >= b' ') {
+                self.at += 1;
+            }
+            string.push_str(self.since(begin));
             if self.take(b'"') {
                 return Ok(string);
             }
@@ -147,12 +222,12 @@ impl Reader<'_> {
 
     fn hex(&mut self) -> Result<u32, usize> {
         self.expect(b'u')?;
-        let digits = self
-            .text
-            .get(self.at..self.at + 4)
-            .filter(|digits| digits.bytes().all(|b| b.is_ascii_hexdigit()));
-        let code = digits.and_then(|digits| u32::from_str_radix(digits, 16).ok()).ok_or(self.at)?;
-        self.at += 4;
+        let (begin, mut code) = (self.at, 0);
+        for _ in 0..4 {
+            let digit = self.peek().and_then(|b| char::from(b).to_digit(16)).ok_or(begin)?;
+            code = code * 16 + digit;
+            self.at += 1;
+        }
         Ok(code)
     }
 
@@ -169,8 +244,7 @@ impl Reader<'_> {
             let _ = self.take(b'+') || self.take(b'-');
             self.digits()?;
         }
-        let number: f64 = self.text[begin..self.at].parse().map_err(|_| begin)?;
-        if number.is_finite() { Ok(Value::Number(number)) } else { Err(begin) }
+        decimal::parse(self.since(begin)).map(Value::Number).ok_or(begin)
     }
 
     fn digits(&mut self) -> Result<(), usize> {
@@ -182,7 +256,7 @@ impl Reader<'_> {
     }
 
     fn word(&mut self, word: &str, value: Value) -> Result<Value, usize> {
-        if !self.text[self.at..].starts_with(word) {
+        if !self.text.get(self.at..).is_some_and(|rest| rest.starts_with(word)) {
             return Err(self.at);
         }
         self.at += word.len();
@@ -193,6 +267,11 @@ impl Reader<'_> {
         while matches!(self.peek(), Some(b' ' | b'\t' | b'\n' | b'\r')) {
             self.at += 1;
         }
+    }
+
+    /// The text from `begin` to here. Both stand before or after an ASCII character, so it is never cut within one.
+    fn since(&self, begin: usize) -> &str {
+        self.text.get(begin..self.at).unwrap_or_default()
     }
 
     fn peek(&self) -> Option<u8> {
@@ -253,22 +332,36 @@ mod tests {
         assert!(parse(&"[".repeat(100_000)).is_err(), "deep nesting is refused before the stack ends");
     }
 
+    #[test]
+    fn paths_lead_to_values() {
+        let value = parse(r#"{"a": {"b": [{"c": 1}, "x"]}, "d.e/f~": true, "g": 1, "g": 2}"#).unwrap();
+        assert_eq!(value.at("a.b.0.c"), Some(&Value::Number(1.0)));
+        assert_eq!(value.at("/a/b/1").and_then(Value::as_text), Some("x"));
+        assert_eq!(value.at("/d.e~1f~0"), Some(&Value::Boolean(true)));
+        assert_eq!(value.at("g").and_then(Value::as_number), Some(2.0));
+        for nowhere in ["", "a.c", "a.b.2", "a.b.x", "a.b.0.c.d", "d.e/f~", "/a/b/-1"] {
+            assert_eq!(value.at(nowhere), None, "{nowhere}");
+        }
+    }
+
     fn write(value: &Value) -> String {
         match value {
             Value::Null => "null".to_owned(),
             Value::Boolean(value) => value.to_string(),
             Value::Number(value) => value.to_string(),
-            Value::Text(text) => quote(text),
+            Value::Text(text) if text.len() % 2 == 0 => quote(text),
+            Value::Text(text) => escape(text),
             Value::List(items) => format!("[{}]", items.iter().map(write).collect::<Vec<_>>().join(" , ")),
             Value::Table(entries) => {
                 let entries: Vec<_> =
-                    entries.iter().map(|(key, value)| format!("{}:{}", quote(key), write(value))).collect();
+                    entries.iter().map(|(key, value)| format!("{}:{}", escape(key), write(value))).collect();
                 format!("{{{}}}", entries.join(","))
             }
         }
     }
 
-    fn quote(text: &str) -> String {
+    /// As [`quote`], with every character escaped.
+    fn escape(text: &str) -> String {
         let escaped: String = text.encode_utf16().map(|unit| format!("\\u{unit:04x}")).collect();
         format!("\"{escaped}\"")
     }
@@ -278,7 +371,8 @@ mod tests {
             Just(Value::Null),
             any::<bool>().prop_map(Value::Boolean),
             (-1e12_f64..1e12).prop_map(Value::Number),
-            ".{0,12}".prop_map(Value::Text),
+            "(?s).{0,12}".prop_map(Value::Text),
+            "[\\x00-\\x22\\\\]{0,6}".prop_map(Value::Text),
         ];
         leaf.prop_recursive(4, 32, 5, |inner| {
             prop_oneof![

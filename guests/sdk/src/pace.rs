@@ -6,7 +6,7 @@
 //! meeting.
 
 use crate::Message;
-use crate::bindings::tidegate::policy::{clock, state};
+use crate::{clock, state};
 
 /// A rate and how its deferrals are shaped.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -48,6 +48,7 @@ impl Pace {
         Some(self.delay_of(wait, u64::try_from(ahead).unwrap_or(0), clock::random()))
     }
 
+    #[allow(clippy::manual_clamp, reason = "the panic of `clamp` costs 15 KB")]
     /// The deferral of a message for which a token is due in `wait` milliseconds and before which `ahead` others
     /// wait, given a random number.
     #[must_use]
@@ -55,10 +56,11 @@ impl Pace {
         let interval = 1_000.0 / self.rate_per_second;
         let place = wait as f64 + ahead as f64 * interval;
         let longest = self.max_delay.max(1) as f64;
-        let base = place.clamp((self.delay as f64).min(longest), longest);
+        // Not by `clamp`, whose panic would format its bounds: see `format_number`.
+        let base = place.max(self.delay as f64).min(longest);
         // Only later, since earlier would find no token; and not beyond the longest.
         let chance = random as f64 / u64::MAX as f64;
-        (base * (1.0 + self.jitter.clamp(0.0, 1.0) * chance)).min(longest).max(1.0) as u64
+        (base * (1.0 + self.jitter.max(0.0).min(1.0) * chance)).min(longest).max(1.0) as u64
     }
 }
 

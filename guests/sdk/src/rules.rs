@@ -2,8 +2,9 @@
 
 use std::ops::RangeInclusive;
 
+use crate::decimal::format_number;
 use crate::json::{self, Value};
-use crate::units::parse_duration;
+use crate::units::{parse_duration, parse_size};
 
 /// One rule that makes no sense.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -52,10 +53,38 @@ impl Rules {
             Some(Value::Number(number)) if range.contains(&number) => Ok(Some(number)),
             Some(Value::Number(number)) => {
                 let (min, max) = range.into_inner();
-                Err(self.error(key, format!("must be {min} to {max}, not {number}")))
+                Err(self.out_of_range(key, &format_number(min), &format_number(max), &format_number(number)))
             }
             Some(other) => Err(self.error(key, format!("must be a number, not {}", other.kind()))),
         }
+    }
+
+    /// Takes a whole number within `range`.
+    ///
+    /// # Errors
+    /// When it is something else or out of range.
+    pub fn integer(
+        &mut self,
+        key: &'static str,
+        range: RangeInclusive<i64>,
+    ) -> Result<Option<i64>, RuleError> {
+        let number = match self.take(key) {
+            None => return Ok(None),
+            Some(Value::Number(number)) => number,
+            Some(other) => {
+                return Err(self.error(key, format!("must be a whole number, not {}", other.kind())));
+            }
+        };
+        // Numbers that a float does not hold exactly become the nearest whole one, as in most readers of JSON.
+        let whole = number as i64;
+        if whole as f64 != number {
+            return Err(self.error(key, format!("must be a whole number, not {}", format_number(number))));
+        }
+        if !range.contains(&whole) {
+            let (min, max) = range.into_inner();
+            return Err(self.out_of_range(key, &min.to_string(), &max.to_string(), &whole.to_string()));
+        }
+        Ok(Some(whole))
     }
 
     /// Takes `true` or `false`.
@@ -91,6 +120,75 @@ impl Rules {
         let millis = parse_duration(&text);
         let message = || format!("`{text}` is no duration; write it such as `250ms`, `5s` or `1m30s`");
         millis.map(Some).ok_or_else(|| self.error(key, message()))
+    }
+
+    /// Takes a size such as `512KiB` or `64MiB`, in bytes.
+    ///
+    /// # Errors
+    /// When it is something else.
+    pub fn size(&mut self, key: &'static str) -> Result<Option<u64>, RuleError> {
+        let Some(text) = self.text(key)? else { return Ok(None) };
+        let message = || format!("`{text}` is no size; write it such as `512KiB` or `64MiB`");
+        parse_size(&text).map(Some).ok_or_else(|| self.error(key, message()))
+    }
+
+    /// Takes one of some words: its place among `choices`.
+    ///
+    /// # Errors
+    /// When it is something else.
+    pub fn choice(&mut self, key: &'static str, choices: &[&str]) -> Result<Option<usize>, RuleError> {
+        let Some(text) = self.text(key)? else { return Ok(None) };
+        let place = choices.iter().position(|choice| *choice == text);
+        place.map(Some).ok_or_else(|| self.error(key, not_one_of(choices, &text)))
+    }
+
+    /// Takes an array of some words: their places among `choices`, in the order of the file; `None` when there is no
+    /// array.
+    ///
+    /// # Errors
+    /// When it is something else.
+    pub fn choices(&mut self, key: &'static str, choices: &[&str]) -> Result<Option<Vec<usize>>, RuleError> {
+        let Some(texts) = self.text_list(key)? else { return Ok(None) };
+        let places = texts.iter().enumerate().map(|(n, text)| {
+            let place = choices.iter().position(|choice| choice == text);
+            place.ok_or_else(|| self.error(&format!("{key}[{n}]"), not_one_of(choices, text)))
+        });
+        places.collect::<Result<_, _>>().map(Some)
+    }
+
+    /// Takes an array of strings; `None` when there is none.
+    ///
+    /// # Errors
+    /// When it is something else, or one of them is no string.
+    pub fn text_list(&mut self, key: &'static str) -> Result<Option<Vec<String>>, RuleError> {
+        let items = match self.take(key) {
+            None => return Ok(None),
+            Some(Value::List(items)) => items,
+            Some(other) => {
+                return Err(self.error(key, format!("must be an array of strings, not {}", other.kind())));
+            }
+        };
+        let texts = items.into_iter().enumerate().map(|(n, item)| match item {
+            Value::Text(text) => Ok(text),
+            other => {
+                Err(self.error(&format!("{key}[{n}]"), format!("must be a string, not {}", other.kind())))
+            }
+        });
+        texts.collect::<Result<_, _>>().map(Some)
+    }
+
+    /// Takes a table.
+    ///
+    /// # Errors
+    /// When it is something else.
+    pub fn table(&mut self, key: &'static str) -> Result<Option<Self>, RuleError> {
+        match self.take(key) {
+            None => Ok(None),
+            Some(Value::Table(entries)) => {
+                Ok(Some(Self { path: self.path_of(key), entries, known: Vec::new() }))
+            }
+            Some(other) => Err(self.error(key, format!("must be a table, not {}", other.kind()))),
+        }
     }
 
     /// Takes an array of tables, empty when there is none.
@@ -141,7 +239,16 @@ impl Rules {
         texts.collect()
     }
 
-    /// An error about a key of this table.
+    /// What was taken, or an error that says that the key is missing.
+    ///
+    /// # Errors
+    /// When there is nothing.
+    pub fn required<T>(&self, key: &str, value: Option<T>) -> Result<T, RuleError> {
+        value.ok_or_else(|| self.error(key, "is missing"))
+    }
+
+    /// An error about a key of this table, or about the whole of it when the key is empty.
+    #[must_use]
     pub fn error(&self, key: &str, message: impl Into<String>) -> RuleError {
         RuleError { key: self.path_of(key), message: message.into() }
     }
@@ -157,6 +264,10 @@ impl Rules {
         Err(self.error(key, format!("unknown key; known here are `{known}`")))
     }
 
+    fn out_of_range(&self, key: &str, min: &str, max: &str, found: &str) -> RuleError {
+        self.error(key, format!("must be {min} to {max}, not {found}"))
+    }
+
     fn take(&mut self, key: &'static str) -> Option<Value> {
         self.known.push(key);
         let at = self.entries.iter().position(|(name, _)| name == key)?;
@@ -164,8 +275,13 @@ impl Rules {
     }
 
     fn path_of(&self, key: &str) -> String {
-        if self.path.is_empty() { key.to_owned() } else { format!("{}.{key}", self.path) }
+        let dot = if self.path.is_empty() || key.is_empty() { "" } else { "." };
+        [&self.path, dot, key].concat()
     }
+}
+
+fn not_one_of(choices: &[&str], text: &str) -> String {
+    format!("must be `{}`, not `{text}`", choices.join("` or `"))
 }
 
 #[cfg(test)]
@@ -187,6 +303,42 @@ mod tests {
         let texts = vec![("z".to_owned(), "1".to_owned()), ("a".to_owned(), "2".to_owned())];
         assert_eq!(rules.texts("m"), Ok(texts));
         assert_eq!(rules.finish(), Ok(()));
+    }
+
+    #[test]
+    fn lists_tables_sizes_and_words_are_taken() {
+        let text = r#"{"i": -3, "s": "512KiB", "l": ["a", "b"], "w": "two", "ws": ["two", "one"], "t": {"x": {"y": 1}}}"#;
+        let mut rules = rules(text);
+        assert_eq!(rules.integer("i", -3..=3), Ok(Some(-3)));
+        assert_eq!(rules.size("s"), Ok(Some(512 << 10)));
+        assert_eq!(rules.text_list("l"), Ok(Some(vec!["a".to_owned(), "b".to_owned()])));
+        assert_eq!(rules.choice("w", &["one", "two"]), Ok(Some(1)));
+        assert_eq!(rules.choices("ws", &["one", "two"]), Ok(Some(vec![1, 0])));
+        let mut table = rules.table("t").unwrap().unwrap();
+        let mut inner = table.table("x").unwrap().unwrap();
+        assert_eq!(inner.error("y", "no").key, "t.x.y");
+        assert_eq!(inner.number("y", 0.0..=1.0), Ok(Some(1.0)));
+        assert_eq!(rules.finish(), Ok(()));
+        assert_eq!(rules.text_list("none"), Ok(None));
+        assert_eq!(rules.required::<String>("none", None).unwrap_err(), rules.error("none", "is missing"));
+    }
+
+    #[test]
+    fn what_does_not_fit_is_told_with_what_would() {
+        let text =
+            r#"{"i": 1.5, "j": 9, "s": "5MB", "l": ["a", 1], "w": "three", "ws": ["x"], "t": [], "o": 0.25}"#;
+        let mut rules = rules(text);
+        let check = |error: RuleError, key: &str, message: &str| {
+            assert_eq!((error.key.as_str(), error.message.as_str()), (key, message));
+        };
+        check(rules.integer("i", 0..=3).unwrap_err(), "i", "must be a whole number, not 1.5");
+        check(rules.integer("j", 0..=3).unwrap_err(), "j", "must be 0 to 3, not 9");
+        check(rules.size("s").unwrap_err(), "s", "`5MB` is no size; write it such as `512KiB` or `64MiB`");
+        check(rules.text_list("l").unwrap_err(), "l[1]", "must be a string, not a number");
+        check(rules.choice("w", &["one", "two"]).unwrap_err(), "w", "must be `one` or `two`, not `three`");
+        check(rules.choices("ws", &["one", "two"]).unwrap_err(), "ws[0]", "must be `one` or `two`, not `x`");
+        check(rules.table("t").unwrap_err(), "t", "must be a table, not an array");
+        check(rules.number("o", 0.001..=0.2).unwrap_err(), "o", "must be 0.001 to 0.2, not 0.25");
     }
 
     #[test]

@@ -1,9 +1,11 @@
 //! Patterns: `*` stands for any text, `?` for one character, `[abc]` or `[a-z]` for one of those, `[!…]` for one that
 //! is not, and a backslash before any of them for itself.
 
+use std::str::Chars;
+
 /// A pattern that was read.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub(crate) struct Glob(Vec<Token>);
+pub struct Glob(Vec<Token>);
 
 #[derive(Clone, Debug, Eq, PartialEq)]
 enum Token {
@@ -14,8 +16,11 @@ enum Token {
 }
 
 impl Glob {
-    /// Reads a pattern; the error says what is wrong with it.
-    pub(crate) fn parse(pattern: &str) -> Result<Self, String> {
+    /// Reads a pattern.
+    ///
+    /// # Errors
+    /// When it is none: what is wrong with it, as a sentence for an error about a rule.
+    pub fn parse(pattern: &str) -> Result<Self, String> {
         let mut tokens = Vec::new();
         let mut chars = pattern.chars();
         while let Some(c) = chars.next() {
@@ -39,33 +44,33 @@ impl Glob {
     }
 
     /// Whether the pattern fits the whole text. Takes at most the product of both lengths, whatever they are.
-    pub(crate) fn matches(&self, text: &str) -> bool {
-        let mut tokens = self.0.as_slice();
-        let mut rest = text;
+    #[must_use]
+    pub fn matches(&self, text: &str) -> bool {
+        let (mut tokens, mut rest) = (self.0.as_slice(), text.chars());
         // Where to go on when the part after the last star does not fit: one character further.
-        let mut retry: Option<(&[Token], &str)> = None;
+        let mut retry: Option<(&[Token], Chars<'_>)> = None;
         loop {
-            let next = rest.chars().next();
-            let fits = match (tokens.first(), next) {
-                (Some(Token::Any), _) => {
-                    tokens = &tokens[1..];
-                    retry = Some((tokens, rest));
+            let mut after = rest.clone();
+            let fits = match (tokens.split_first(), after.next()) {
+                (Some((Token::Any, others)), _) => {
+                    tokens = others;
+                    retry = Some((tokens, rest.clone()));
                     continue;
                 }
                 (None, None) => return true,
-                (Some(token), Some(c)) => token.fits(c),
-                _ => false,
+                (Some((token, others)), Some(c)) if token.fits(c) => Some(others),
+                _ => None,
             };
-            if fits {
-                tokens = &tokens[1..];
-                rest = &rest[next.map_or(0, char::len_utf8)..];
+            if let Some(others) = fits {
+                (tokens, rest) = (others, after);
                 continue;
             }
-            let Some((after_star, begin)) = retry else { return false };
-            let Some(skipped) = begin.chars().next() else { return false };
-            tokens = after_star;
-            rest = &begin[skipped.len_utf8()..];
-            retry = Some((tokens, rest));
+            let Some((after_star, mut begin)) = retry else { return false };
+            if begin.next().is_none() {
+                return false;
+            }
+            (tokens, rest) = (after_star, begin.clone());
+            retry = Some((after_star, begin));
         }
     }
 }
@@ -84,7 +89,7 @@ impl Token {
 }
 
 /// Reads the rest of a class; a `]` right at its beginning stands for itself.
-fn class(chars: &mut std::str::Chars<'_>) -> Option<Token> {
+fn class(chars: &mut Chars<'_>) -> Option<Token> {
     let mut negated = false;
     if chars.as_str().starts_with('!') {
         negated = true;
