@@ -2,9 +2,10 @@
 
 mod endings;
 mod intake;
+mod renewing;
 mod settling;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,12 +15,13 @@ use tidegate_model::{
 };
 
 use crate::attempts::Attempts;
-use crate::entry::{ENTRIES_MAX, Entries, InQueue, Place, State, Work};
+use crate::entry::{ENTRIES_MAX, Entries, InQueue, InRenewal, Place, State, Work};
 use crate::event::{BookEvent, Events};
 use crate::keys::Keys;
 use crate::list::List;
 use crate::options::{Options, Valves};
 use crate::recent::Recent;
+use crate::renewal::{Flight, RenewalOptions, Renewals};
 use crate::rounds::Rounds;
 use crate::run::Runs;
 use crate::wheel::Wheel;
@@ -27,7 +29,7 @@ use crate::wheel::Wheel;
 /// One flow's deliveries in flight.
 ///
 /// Call the `handle_*` methods with what happened, then drain the `poll_*` methods until they give `None`: decide,
-/// emit, settle, and last receive, since the others may free room. Then wait for the next happening or
+/// renew, emit, settle, and last receive, since the others may free room. Then wait for the next happening or
 /// [`poll_timeout`](Self::poll_timeout).
 /// `now` must never go back; it may jump ahead.
 ///
@@ -38,6 +40,19 @@ use crate::wheel::Wheel;
 ///   come again with it.
 /// * First emissions of an ordered key are in order, and its settlements go out in that order, one batch at a time.
 /// * A lease that ran out is not used: not for an emission, not for a settlement, and the late report is told so.
+///
+/// # Renewal
+/// Off until [`handle_renewal_options`](Self::handle_renewal_options) turns it on, which may be done at any time. From
+/// then on, after every input:
+/// 1. take each question from [`poll_renew`](Self::poll_renew), ask the renewal policy, and give its answer to
+///    [`handle_renewal`](Self::handle_renewal), at once or later;
+/// 2. send what [`poll_settle`](Self::poll_settle) or [`poll_settle_batch`](Self::poll_settle_batch) gives, as ever:
+///    renewals come out of them as settlements with [`Verb::Renew`](tidegate_model::Verb::Renew);
+/// 3. give each result to [`handle_settled`](Self::handle_settled), as ever, with the new handle.
+///
+/// [`poll_timeout`](Self::poll_timeout) names the moment of the next question as well. While a delivery is being renewed it is not
+/// emitted, and its settlement waits: then the newest handle is known. A report by id settles with the newest handle,
+/// so an emission stays valid through any number of renewals.
 ///
 /// # A message that comes again while it is held
 /// The newest lease counts. If no sink has the message, the new delivery simply replaces the old one. If a sink is
@@ -59,6 +74,14 @@ pub struct LeaseBook {
     expired: Recent,
     received: List<InQueue>,
     ready: List<InQueue>,
+    renewal: Option<RenewalOptions>,
+    renewals_due: List<InRenewal>,
+    renewals_planned: List<InRenewal>,
+    /// Questions that are out. Never iterated over.
+    asked: HashSet<DeliveryId>,
+    /// Renewals that the settler has. Never iterated over.
+    flights: HashMap<DeliveryId, Flight>,
+    renewals: Renewals,
     batch: u64,
     granted: Capacity,
     tally: Tally,
@@ -119,6 +142,10 @@ pub struct Counts {
     pub settling: usize,
     /// Deliveries that the settler has.
     pub sent: usize,
+    /// Renewals that the settler has. Their deliveries are in whatever state, or gone.
+    pub renewing: usize,
+    /// Renewals since the beginning.
+    pub renewals: Renewals,
     /// Keys whose facts are kept.
     pub keys: usize,
     /// Keys with something in flight now or within the last ten seconds.
@@ -145,7 +172,7 @@ pub struct Undecided {
     pub expired: u64,
     /// Their message is held already: they only renewed its lease.
     pub merged: u64,
-    /// Given back by a drain.
+    /// Given back by a drain or a renewal policy.
     pub released: u64,
 }
 
@@ -178,6 +205,12 @@ impl LeaseBook {
             expired: Recent::new(options.budget_messages),
             received: List::default(),
             ready: List::default(),
+            renewal: None,
+            renewals_due: List::default(),
+            renewals_planned: List::default(),
+            asked: HashSet::new(),
+            flights: HashMap::new(),
+            renewals: Renewals::default(),
             batch: 0,
             granted: Capacity::default(),
             tally: Tally::default(),
@@ -219,7 +252,7 @@ impl LeaseBook {
             return;
         };
         match self.entries[at].state {
-            State::Deciding if self.entries[at].expires_at <= now => self.expire(now, at),
+            State::Deciding if self.has_ended(now, at) => self.expire(now, at),
             State::Deciding => self.follow(now, at, verdict),
             _ if self.draining => {}
             _ => self.bug("a verdict on a delivery that was not being decided", Some(id)),
@@ -239,7 +272,7 @@ impl LeaseBook {
             }
             return Taken::Unknown;
         };
-        if self.entries[at].expires_at <= now {
+        if self.has_ended(now, at) {
             self.expire(now, at);
             self.expired.remove(report.id);
             return Taken::LeaseExpired;
@@ -261,13 +294,18 @@ impl LeaseBook {
     /// [`poll_settle_batch`](Self::poll_settle_batch). Every settlement polled must get one, in whatever order: until
     /// then it counts as on its way.
     ///
-    /// The handle that a deferral may come back with is of no use any more, since the delivery is gone.
+    /// A renewal's handle is kept in place of the old one. The handle that a deferral may come back with is of no use any
+    /// more, since the delivery is gone.
     pub fn handle_settled(
         &mut self,
         now: Instant,
         id: DeliveryId,
         result: Result<Option<Handle>, SettleError>,
     ) {
+        if let Some(flight) = self.flights.remove(&id) {
+            self.land(now, id, flight, result);
+            return;
+        }
         let sent = self.entries.find(id).filter(|at| matches!(self.entries[*at].state, State::Sent { .. }));
         match sent {
             Some(at) => self.end_settlement(now, at, result.err()),
@@ -317,7 +355,7 @@ impl LeaseBook {
     pub fn poll_decide(&mut self, now: Instant) -> Option<Decide> {
         loop {
             let at = self.received.front()?;
-            if self.entries[at].expires_at <= now {
+            if self.has_ended(now, at) {
                 self.expire(now, at);
                 continue;
             }
@@ -341,11 +379,15 @@ impl LeaseBook {
     pub fn poll_emit(&mut self, now: Instant) -> Option<Emission> {
         loop {
             let at = self.rounds.pop(&mut self.keys, &mut self.entries)?;
-            let entry = &self.entries[at];
-            if entry.expires_at <= now {
+            if self.has_ended(now, at) {
                 self.expire(now, at);
                 continue;
             }
+            if self.entries[at].renewing.is_under_way() {
+                self.entries[at].renewing.turn_missed = true;
+                continue;
+            }
+            let entry = &self.entries[at];
             let work = Work { began_at: now, until: entry.expires_at, overtaken: false };
             self.set_state(at, State::Emitted(work));
             self.entries[at].was_emitted = true;
@@ -383,7 +425,8 @@ impl LeaseBook {
         }
     }
 
-    /// When to call [`handle_timeout`](Self::handle_timeout), if nothing else happens.
+    /// When to call [`handle_timeout`](Self::handle_timeout), if nothing else happens: a lease ends then, or is to be
+    /// asked about.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.wheel.next_deadline()
@@ -394,10 +437,10 @@ impl LeaseBook {
         self.events.pop()
     }
 
-    /// Whether a drain was asked for and is over: nothing held, no receive under way.
+    /// Whether a drain was asked for and is over: nothing held, no receive and no renewal under way.
     #[must_use]
     pub fn is_drained(&self) -> bool {
-        self.draining && self.entries.len() == 0 && self.granted.messages == 0
+        self.draining && self.entries.len() == 0 && self.granted.messages == 0 && self.flights.is_empty()
     }
 
     /// What the book holds now.
@@ -413,6 +456,8 @@ impl LeaseBook {
             emitted: self.tally.emitted,
             settling: self.tally.settling,
             sent: self.tally.sent,
+            renewing: self.flights.len(),
+            renewals: self.renewals,
             keys: self.keys.len(),
             active_keys: self.keys.active() as usize,
             ordered_keys: self.runs.len(),

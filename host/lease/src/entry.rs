@@ -8,6 +8,7 @@ use slab::Slab;
 use tidegate_model::{DeliveryId, Handle, Instant, Message};
 
 use crate::list::{Link, Linked};
+use crate::renewal::Renewing;
 use crate::wheel::{InWheel, Timed, Timing};
 
 /// Bits of a delivery id that name the slot: 16 million deliveries at one time. The rest is a sequence number, so that
@@ -48,6 +49,9 @@ pub(crate) struct Entry {
     pub(crate) was_emitted: bool,
     /// Which queue it waits in.
     pub(crate) place: Place,
+    /// Its number in its key's queue, see [`Rounds`](crate::rounds::Rounds).
+    pub(crate) ticket: u64,
+    pub(crate) renewing: Renewing,
     pub(crate) timing: Timing,
     pub(crate) links: Links,
 }
@@ -57,8 +61,9 @@ pub(crate) struct Entry {
 /// `Received` → `Deciding` when the policy is asked → `Queued` when it may be delivered → `Emitted` when a sink has it
 /// → `Settling` when its outcome is known → `Sent` when the settler has it → gone when the settler answered.
 ///
-/// A policy that defers, rejects or discards takes `Deciding` straight to `Settling`; a drain takes everything up to
-/// `Queued` there. Up to `Emitted` the lease may run out, or an earlier delivery of the ordered key may end the run:
+/// A policy that defers, rejects or discards takes `Deciding` straight to `Settling`; a drain, or a renewal policy that
+/// releases, takes everything up to `Queued` there. Beside it [`Phase`](crate::renewal::Phase) tells how far a lease is on its way to a
+/// renewal. Up to `Emitted` the lease may run out, or an earlier delivery of the ordered key may end the run:
 /// then it is gone at once. Only an emitted one stays, as *overtaken*, until its report or the end of its lease.
 #[derive(Debug)]
 pub(crate) enum State {
@@ -96,12 +101,15 @@ pub(crate) enum Plan {
         due: Instant,
     },
     Release,
+    /// Dropped behind a delivery whose lease is gone, while its own goes on: told as a release, so that the broker does
+    /// not wait for the end of the longer lease. Not an attempt.
+    Unblock,
 }
 
 impl Plan {
     /// Whether the broker will hand the message out again, and in an ordered key all that come after it.
     pub(crate) const fn comes_again(&self) -> bool {
-        matches!(self, Self::Defer { .. } | Self::Release)
+        matches!(self, Self::Defer { .. } | Self::Release | Self::Unblock)
     }
 }
 
@@ -122,12 +130,13 @@ pub(crate) enum Place {
 pub(crate) struct Links {
     pub(crate) queue: Link,
     pub(crate) run: Link,
+    pub(crate) renewal: Link,
     pub(crate) wheel: Link,
 }
 
 impl Links {
     pub(crate) const UNLINKED: Self =
-        Self { queue: Link::UNLINKED, run: Link::UNLINKED, wheel: Link::UNLINKED };
+        Self { queue: Link::UNLINKED, run: Link::UNLINKED, renewal: Link::UNLINKED, wheel: Link::UNLINKED };
 }
 
 /// The kind of list that [`Place`] names.
@@ -137,6 +146,10 @@ pub(crate) enum InQueue {}
 /// The kind of list that a run is.
 #[derive(Debug)]
 pub(crate) enum InRun {}
+
+/// The kind of list that waits to be asked about, or to be renewed.
+#[derive(Debug)]
+pub(crate) enum InRenewal {}
 
 /// All deliveries in the book.
 #[derive(Debug, Default)]
@@ -210,6 +223,15 @@ impl Linked<InRun> for Entries {
     }
     fn link_mut(&mut self, at: u32) -> &mut Link {
         &mut self[at].links.run
+    }
+}
+
+impl Linked<InRenewal> for Entries {
+    fn link(&self, at: u32) -> Link {
+        self[at].links.renewal
+    }
+    fn link_mut(&mut self, at: u32) -> &mut Link {
+        &mut self[at].links.renewal
     }
 }
 

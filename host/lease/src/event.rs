@@ -19,13 +19,13 @@ pub enum BookEvent {
         /// How far it had come.
         stage: Stage,
     },
-    /// A safety valve changed a deferral.
+    /// A safety valve changed a deferral or a renewal.
     Valve {
         /// The message.
         message: MessageId,
         /// Its key.
         key: Arc<str>,
-        /// Which one, and so what became of the deferral.
+        /// Which one, and so what became of it.
         valve: Valve,
     },
     /// An ordered key's run ended early: the broker hands out again from the point of the break.
@@ -59,7 +59,7 @@ pub enum BookEvent {
         /// What the host had done with it before.
         kind: RerunKind,
     },
-    /// A settlement had no effect. The message comes again.
+    /// A settlement had no effect. The message comes again; after a renewal that failed, when its lease ends.
     SettleFailed {
         /// The message.
         message: MessageId,

@@ -24,6 +24,8 @@ pub(crate) struct Key {
     pub(crate) name: Arc<str>,
     /// Accepted deliveries that could be emitted now.
     pub(crate) queue: List<InQueue>,
+    /// Deliveries that the queue has been given, the numbers of those in it being the last of these.
+    pub(crate) pushed: u64,
     /// What the key may spend before its turn ends, see [`Rounds`](crate::rounds::Rounds).
     pub(crate) deficit: u64,
     /// Shifts the moments at which its deferrals end, see [`spacing`].
@@ -182,6 +184,7 @@ impl Keys {
     fn make(&mut self, now: Instant, name: Arc<str>) -> u32 {
         let at = self.slots.0.insert(Key {
             queue: List::default(),
+            pushed: 0,
             deficit: 0,
             phase: spacing::phase(self.seed, &name),
             in_flight: 0,

@@ -1,7 +1,7 @@
 //! The lease book: one flow's deliveries in flight, sans-io.
 //!
 //! A [`LeaseBook`] takes what happened (`handle_*`) and answers what to do (`poll_*`): ask for more, decide, emit,
-//! settle. It keeps the promises of one flow: nothing is accepted before its sink said so, ordered keys are emitted
+//! settle, renew. It keeps the promises of one flow: nothing is accepted before its sink said so, ordered keys are emitted
 //! and settled in order, leases that ran out are never used, a flooding key delays the others by one round at most,
 //! and everything is bounded.
 //!
@@ -17,6 +17,7 @@ mod keys;
 mod list;
 mod options;
 mod recent;
+mod renewal;
 mod rounds;
 mod run;
 mod spacing;
@@ -27,4 +28,5 @@ mod window;
 pub use book::{Counts, Decide, LeaseBook, Taken, Undecided};
 pub use event::{BookEvent, RerunKind, RunEnd, Stage};
 pub use options::{Exhausted, Options, Valves};
+pub use renewal::{RenewalOptions, RenewalQuestion, Renewals};
 pub use valves::Valve;

@@ -71,6 +71,16 @@ impl<Kind> List<Kind> {
         self.len += 1;
     }
 
+    pub(crate) fn push_front(&mut self, table: &mut impl Linked<Kind>, at: u32) {
+        *table.link_mut(at) = Link { prev: NIL, next: self.head };
+        match self.head {
+            NIL => self.tail = at,
+            head => table.link_mut(head).prev = at,
+        }
+        self.head = at;
+        self.len += 1;
+    }
+
     pub(crate) fn remove(&mut self, table: &mut impl Linked<Kind>, at: u32) {
         let Link { prev, next } = std::mem::replace(table.link_mut(at), Link::UNLINKED);
         match prev {
@@ -135,7 +145,10 @@ mod tests {
         assert_eq!(list.pop_front(&mut table), Some(1));
         assert_eq!(list.pop_front(&mut table), Some(3));
         assert_eq!(list.pop_front(&mut table), None);
-        list.push_back(&mut table, 2);
+        list.push_front(&mut table, 2);
         assert_eq!(contents(&list, &table), [2]);
+        list.push_front(&mut table, 0);
+        list.push_back(&mut table, 4);
+        assert_eq!(contents(&list, &table), [0, 2, 4]);
     }
 }

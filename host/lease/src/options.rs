@@ -46,7 +46,8 @@ pub struct Valves {
     /// The longest that one deferral may last; longer ones are cut.
     pub max_invisible_duration: Duration,
     /// The longest that the deferrals of one message may last in sum; the last one is cut, further ones are not
-    /// followed any more.
+    /// followed any more. The time by which renewals keep one message from running out is bounded by the same, in a sum
+    /// of its own: past it the message's lease is not renewed any more, whatever a policy says.
     pub max_total_deferral: Duration,
     /// What a deferral that is not followed becomes.
     pub exhausted: Exhausted,

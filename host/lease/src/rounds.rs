@@ -29,13 +29,32 @@ pub(crate) struct Rounds {
 impl Rounds {
     /// Puts an accepted delivery at the end of its key's queue.
     pub(crate) fn push(&mut self, keys: &mut Keys, entries: &mut Entries, at: u32) {
-        let key = entries[at].key;
-        entries[at].place = Place::Key;
-        let was_empty = keys[key].queue.is_empty();
+        let key = self.enter(keys, entries, at);
+        entries[at].ticket = keys[key].pushed;
+        keys[key].pushed += 1;
         keys[key].queue.push_back(entries, at);
-        if was_empty {
-            self.active.push_back(keys, key);
-        }
+    }
+
+    /// Puts a delivery that missed its turn before all others of its key.
+    pub(crate) fn push_front(&mut self, keys: &mut Keys, entries: &mut Entries, at: u32) {
+        let key = self.enter(keys, entries, at);
+        entries[at].ticket = 0;
+        keys[key].queue.push_front(entries, at);
+    }
+
+    /// About how many are emitted before this one, which waits in its key's queue. By the numbers that its key's queue
+    /// gave out it has at most so many of its own key before it, and of each other key about as many.
+    pub(crate) fn ahead_of(&self, keys: &Keys, entries: &Entries, at: u32) -> usize {
+        let key = entries[at].key;
+        let Some(front) = keys[key].queue.front() else { return 0 };
+        let own = if front == at {
+            0
+        } else {
+            let behind = keys[key].pushed.saturating_sub(entries[at].ticket + 1);
+            (keys[key].queue.len() - 1).saturating_sub(usize::try_from(behind).unwrap_or(usize::MAX)).max(1)
+        };
+        let before_its_turn = if self.active.front() == Some(key) { 0 } else { self.active.len() - 1 };
+        own.saturating_mul(self.active.len()).saturating_add(before_its_turn)
     }
 
     /// Takes a delivery out of its key's queue.
@@ -68,6 +87,16 @@ impl Rounds {
             keys[key].deficit = balance;
             self.send_back(keys, key);
         }
+    }
+
+    /// Notes that a delivery enters its key's queue; gives the key.
+    fn enter(&mut self, keys: &mut Keys, entries: &mut Entries, at: u32) -> u32 {
+        let key = entries[at].key;
+        entries[at].place = Place::Key;
+        if keys[key].queue.is_empty() {
+            self.active.push_back(keys, key);
+        }
+        key
     }
 
     fn send_back(&mut self, keys: &mut Keys, key: u32) {

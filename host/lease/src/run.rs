@@ -8,6 +8,7 @@
 //! * They are emitted in order. An outcome waits for its predecessors; accepted ones then go out together.
 //! * While something of a key is on its way to the broker nothing else of it is sent, so that a deferral, too, is told
 //!   only when its predecessors are settled.
+//! * Nothing that will come again is sent while renewals of the key are on their way: what arrives last decides.
 //! * What will come again (a deferral, a release, a lease that ran out, a failed settlement) ends the run there:
 //!   everything after it comes again as well.
 //! * A delivery of a message that is already held means that the broker has begun the key anew, and so does the run.
@@ -31,6 +32,8 @@ pub(crate) struct Run {
     pub(crate) next: Option<u32>,
     /// How many the settler has.
     pub(crate) on_way: u32,
+    /// Renewals that the settler has, those of deliveries that are gone included.
+    pub(crate) renewing: u32,
     /// Told from earlier lives: goes up whenever everything not yet sent was given up.
     pub(crate) epoch: u32,
 }
@@ -85,6 +88,7 @@ impl Runs {
             deliveries: List::default(),
             next: None,
             on_way: 0,
+            renewing: 0,
             epoch: 0,
         }) as u32;
         self.index.insert(Arc::clone(name), run);
@@ -98,8 +102,10 @@ impl Runs {
 
     /// Forgets the run when nothing of it is left.
     pub(crate) fn tidy(&mut self, run: u32) {
-        let empty =
-            self.slots.get(run as usize).is_some_and(|run| run.deliveries.is_empty() && run.on_way == 0);
+        let empty = self
+            .slots
+            .get(run as usize)
+            .is_some_and(|run| run.deliveries.is_empty() && run.on_way == 0 && run.renewing == 0);
         if empty {
             let run = self.slots.remove(run as usize);
             self.index.remove(&run.name);

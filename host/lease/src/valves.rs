@@ -14,9 +14,9 @@ const REST_MIN: Duration = Duration::from_millis(100);
 pub enum Valve {
     /// The message has been handed out too often: the deferral was not followed.
     Attempts,
-    /// The message has been deferred for too long in sum: the deferral was not followed.
+    /// The message has been deferred for too long in sum, or kept for too long by renewals: the wish was not followed.
     TotalDeferral,
-    /// The deferral was cut to the longest allowed.
+    /// The deferral or renewal was cut to the longest allowed.
     Length,
 }
 

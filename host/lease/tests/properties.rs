@@ -11,10 +11,10 @@ mod calls {
     use bytes::Bytes;
     use proptest::prelude::*;
     use proptest::sample::Index;
-    use tidegate_lease::{Decide, LeaseBook, Options, Taken, Valves};
+    use tidegate_lease::{Decide, LeaseBook, Options, RenewalOptions, RenewalQuestion, Taken, Valves};
     use tidegate_model::{
         BodyState, Capacity, Deferral, Delivery, DeliveryId, Emission, Handle, Instant, Message, Outcome,
-        Report, Routing, SettleError, SettleFault, Settlement, Verb, Verdict,
+        Renewal, Report, Routing, SettleError, SettleFault, Settlement, Verb, Verdict,
     };
 
     const BUDGET_MESSAGES: usize = 20;
@@ -35,7 +35,18 @@ mod calls {
         /// A verdict, a report and a result for an id that may never have been.
         Garbage(u64),
         Valves(u32),
+        Renewals(Option<(u64, bool, u64)>),
+        Ask,
+        Keep(Index, Renewal),
         Drain,
+    }
+
+    fn renewal() -> impl Strategy<Value = Renewal> {
+        prop_oneof![
+            5 => delay().prop_map(Renewal::Renew),
+            1 => Just(Renewal::Release),
+            1 => Just(Renewal::Lapse),
+        ]
     }
 
     fn delay() -> impl Strategy<Value = Duration> {
@@ -78,6 +89,11 @@ mod calls {
             2 => (0_u64..40_000).prop_map(Call::Advance),
             1 => any::<u64>().prop_map(Call::Garbage),
             1 => (0_u32..20).prop_map(Call::Valves),
+            2 => any::<Option<(u64, bool, u64)>>().prop_map(|options| {
+                Call::Renewals(options.map(|(ahead, too, length)| (ahead % 40_000, too, length % 90_000)))
+            }),
+            5 => Just(Call::Ask),
+            5 => (any::<Index>(), renewal()).prop_map(|(index, answer)| Call::Keep(index, answer)),
             1 => prop::bool::weighted(0.1).prop_map(|drain| if drain { Call::Drain } else { Call::Grant }),
         ]
     }
@@ -103,6 +119,7 @@ mod calls {
         decides: Vec<Decide>,
         emissions: Vec<Emission>,
         settlements: Vec<Settlement>,
+        questions: Vec<RenewalQuestion>,
         may_be_accepted: HashSet<DeliveryId>,
         received: u64,
         decided: u64,
@@ -126,6 +143,7 @@ mod calls {
                 decides: Vec::new(),
                 emissions: Vec::new(),
                 settlements: Vec::new(),
+                questions: Vec::new(),
                 may_be_accepted: HashSet::new(),
                 received: 0,
                 decided: 0,
@@ -180,11 +198,30 @@ mod calls {
                     let id = DeliveryId(id & 0xff_ffff | if id & 1 == 0 { 0 } else { 1 << 60 });
                     self.book.handle_verdict(self.now, id, Verdict::Deliver);
                     self.book.handle_settled(self.now, id, Ok(None));
+                    self.book.handle_renewal(self.now, id, Renewal::Release);
                     let report = Report { id, outcome: Outcome::Accepted, cost: None };
                     assert_eq!(self.book.handle_report(self.now, report), Taken::Unknown);
                 }
                 Call::Valves(max_delivery_attempt) => {
                     self.book.handle_valves(Valves { max_delivery_attempt, ..Valves::default() });
+                }
+                Call::Renewals(options) => {
+                    let options = options.map(|(ahead, renew_emitted, length)| RenewalOptions {
+                        ahead: Duration::from_millis(ahead),
+                        renew_emitted,
+                        length_max: Duration::from_millis(length),
+                    });
+                    self.book.handle_renewal_options(self.now, options);
+                }
+                Call::Ask => {
+                    let question = self.book.poll_renew(self.now);
+                    assert!(question.as_ref().is_none_or(|one| !one.remaining.is_zero()), "{question:?}");
+                    self.questions.extend(question);
+                }
+                Call::Keep(index, answer) => {
+                    if let Some(question) = pick(&mut self.questions, index) {
+                        self.book.handle_renewal(self.now, question.id, answer);
+                    }
                 }
                 Call::Drain => self.book.handle_drain(self.now),
             }
@@ -244,7 +281,11 @@ mod calls {
             assert!(counts.in_flight + counts.granted.messages <= BUDGET_MESSAGES, "{counts:?}");
             assert!(counts.tracked_messages <= TRACKED_MAX, "{counts:?}");
             assert!(counts.keys <= 2 + counts.in_flight, "{counts:?}");
-            assert!(counts.ordered_keys <= counts.in_flight, "{counts:?}");
+            assert!(counts.ordered_keys <= counts.in_flight + counts.renewing, "{counts:?}");
+            let renewals = counts.renewals;
+            assert_eq!(renewals.sent, renewals.done + renewals.failed + counts.renewing as u64, "{counts:?}");
+            let answered = renewals.answered_renew + renewals.answered_release + renewals.answered_lapse;
+            assert_eq!(renewals.asked, answered + self.questions.len() as u64, "{counts:?}");
             let by_state = counts.received
                 + counts.deciding
                 + counts.queued
@@ -268,7 +309,8 @@ mod calls {
                 self.book.handle_received(self.now, granted, Vec::new());
             }
             self.book.handle_drain(self.now);
-            self.now += Duration::from_secs(60);
+            // No lease lasts longer, renewed or not.
+            self.now += Duration::from_secs(100);
             self.book.handle_timeout(self.now);
             loop {
                 self.book.poll_settle_batch(self.now, 3, &mut self.settlements);

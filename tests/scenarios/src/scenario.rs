@@ -7,6 +7,7 @@ mod leases;
 mod ordering;
 mod plain_topics;
 mod properties;
+mod renewal;
 mod restarts;
 mod scale;
 mod several;
@@ -73,6 +74,12 @@ pub const ALL: &[Scenario] = scenarios! {
     Shared: plain_topics => a_delayed_message_comes_at_its_time,
     Shared: takeover => another_client_gets_what_the_first_one_held,
     Shared: takeover => two_clients_share_without_duplicates,
+    Shared: renewal => a_renewed_normal_message_stays_with_its_holder,
+    Shared: renewal => a_renewed_message_group_stays_with_its_holder,
+    Shared: renewal => a_renewed_lite_message_stays_with_its_holder,
+    Shared: renewal => a_lite_topic_comes_again_after_the_longest_renewal,
+    Shared: renewal => a_renewal_is_one_of_its_own_handle,
+    Shared: renewal => a_deferral_ends_renewed_leases,
     Shared: leases => an_ended_lease_brings_the_whole_tail_again,
     Shared: leases => an_ended_lease_spares_what_was_acknowledged_in_order,
     Shared: leases => an_expired_handle_is_refused,

@@ -88,7 +88,11 @@ impl Store {
                 let effect = self.topics[at]
                     .ordered_parts(&group.name)
                     .map(|(ordered, queues)| ordered.change(now, queues, delivery, (invisible, suspend)));
-                (effect != Some(Effect::Abnormal)).then(|| handle.extended(now, invisible))
+                match effect {
+                    Some(Effect::Abnormal) => None,
+                    Some(Effect::Acked) => Some(handle.spent()),
+                    _ => Some(handle.extended(now, invisible)),
+                }
             }
             Line::Nowhere => Some(handle.extended(now, invisible)),
             Line::Pool => Some(self.change_pool(now, at, group, handle, invisible)),
@@ -246,7 +250,7 @@ impl Store {
     fn ack_ordered(&mut self, now: Moment, at: usize, group: &Group, queue: u32, handle: &Handle) -> Acked {
         match self.ack_offset(now, at, group, queue, handle.popped_ms, handle.offset) {
             Effect::Abnormal => Acked::Abnormal,
-            Effect::Done | Effect::None => Acked::Ok,
+            Effect::Done | Effect::None | Effect::Acked => Acked::Ok,
         }
     }
 

@@ -88,6 +88,12 @@ impl Handle {
         let until = now.wall_ms.saturating_add(millis(invisible));
         Self { invisible_ms: until.saturating_sub(self.popped_ms), ..self.clone() }
     }
+
+    /// The handle that answers a change of an ordered delivery that was acked before: it has ended already.
+    #[must_use]
+    pub fn spent(&self) -> Self {
+        Self { start: 0, popped_ms: 0, invisible_ms: 0, ordered: false, ..self.clone() }
+    }
 }
 
 impl fmt::Display for Handle {

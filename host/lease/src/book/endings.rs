@@ -12,7 +12,11 @@ use crate::list::List;
 impl LeaseBook {
     pub(super) fn expire_due(&mut self, now: Instant) {
         while let Some(at) = self.wheel.pop_due(&mut self.entries, now) {
-            self.expire(now, at);
+            if self.entries[at].expires_at <= now {
+                self.expire(now, at);
+            } else {
+                self.handle_early(now, at);
+            }
         }
         self.keys.age(now);
     }
@@ -47,10 +51,11 @@ impl LeaseBook {
             });
         }
         let run = self.entries[at].run;
-        if let Some(run) = run {
-            self.end_run(now, run, Some(at), RunEnd::Expired);
-        }
+        let spared = run.and_then(|run| self.end_run(now, run, Some(at), RunEnd::Expired));
         self.forget(now, at);
+        if let Some(spared) = spared {
+            self.settle(now, spared, Plan::Unblock);
+        }
         if let Some(run) = run {
             self.advance(run);
         }
@@ -66,13 +71,27 @@ impl LeaseBook {
     /// Gives up all of a run that is not with the settler: from here on it has another life, which what is with the
     /// settler cannot end.
     pub(super) fn end_life(&mut self, now: Instant, run: u32, cause: RunEnd) {
-        self.end_run(now, run, None, cause);
+        let spared = self.end_run(now, run, None, cause);
         self.runs[run].epoch += 1;
+        if let Some(spared) = spared {
+            self.entries[spared].epoch = self.runs[run].epoch;
+            self.settle(now, spared, Plan::Unblock);
+        }
+    }
+
+    /// Ends a run behind a delivery that is deferred or given back.
+    pub(super) fn end_run_behind(&mut self, now: Instant, run: u32, at: u32) {
+        // Giving back one speaks for the whole key, so nothing is spared.
+        let _ = self.end_run(now, run, Some(at), RunEnd::Deferred);
     }
 
     /// Ends a run: everything after `after`, or all of it, comes again. What a sink is working on is overtaken, the
     /// rest is dropped.
-    pub(super) fn end_run(&mut self, now: Instant, run: u32, after: Option<u32>, cause: RunEnd) {
+    ///
+    /// The broker hands out again when the last lease on the key ends. If renewals made one of those dropped last
+    /// longer, it is spared: whoever ends the run gives it back, which ends all of them.
+    fn end_run(&mut self, now: Instant, run: u32, after: Option<u32>, cause: RunEnd) -> Option<u32> {
+        let mut spared = None;
         let mut next = match after {
             Some(at) => List::<InRun>::next(&self.entries, at),
             None => self.runs[run].deliveries.front(),
@@ -85,6 +104,9 @@ impl LeaseBook {
                 self.runs[run].remove(&mut self.entries, at);
                 self.entries[at].run = None;
                 overtaken += 1;
+            } else if spared.is_none() && self.would_block(now, at, cause) {
+                spared = Some(at);
+                dropped += 1;
             } else {
                 let entry = self.forget(now, at);
                 self.undecided.dropped += u64::from(matches!(entry.state, State::Received));
@@ -97,6 +119,16 @@ impl LeaseBook {
             let order = Arc::clone(&self.runs[run].name);
             self.events.push(BookEvent::RunEnded { order, cause, dropped, overtaken });
         }
+        spared
+    }
+
+    /// Whether the lease of a delivery that is dropped keeps the broker from handing out again.
+    fn would_block(&self, now: Instant, at: u32, cause: RunEnd) -> bool {
+        let entry = &self.entries[at];
+        matches!(cause, RunEnd::Expired | RunEnd::SettleFailed)
+            && matches!(entry.state, State::Received | State::Queued)
+            && entry.renewing.renewals > 0
+            && !self.has_ended(now, at)
     }
 
     /// Gives back to the broker whatever is not emitted.
@@ -119,12 +151,15 @@ impl LeaseBook {
         if let Some(at) = self.runs[run].next
             && matches!(self.entries[at].state, State::Queued)
             && self.entries[at].place == Place::Nowhere
+            && !self.entries[at].renewing.turn_missed
         {
             self.rounds.push(&mut self.keys, &mut self.entries, at);
         }
         if self.runs[run].on_way == 0
             && let Some(at) = self.runs[run].deliveries.front()
-            && matches!(self.entries[at].state, State::Settling(_))
+            && let State::Settling(plan) = &self.entries[at].state
+            && !(plan.comes_again() && self.runs[run].renewing > 0)
+            && !self.entries[at].renewing.is_under_way()
             && self.entries[at].place == Place::Nowhere
         {
             self.entries[at].place = Place::Ready;
@@ -136,6 +171,7 @@ impl LeaseBook {
     /// Takes a delivery out of everything.
     pub(super) fn forget(&mut self, now: Instant, at: u32) -> Entry {
         self.leave_queue(at);
+        self.leave_renewal(at);
         self.wheel.remove(&mut self.entries, at);
         if let Some(run) = self.entries[at].run
             && !matches!(self.entries[at].state, State::Sent { .. })

@@ -8,6 +8,7 @@ use super::LeaseBook;
 use crate::attempts::Record;
 use crate::entry::{Entry, Links, Place, Plan, State};
 use crate::event::{BookEvent, RerunKind, RunEnd};
+use crate::renewal::Phase;
 use crate::wheel::Timing;
 
 /// How a delivery relates to what the book holds.
@@ -107,9 +108,10 @@ impl LeaseBook {
         if let State::Emitted(work) = &mut entry.state {
             work.overtaken = false;
         }
-        if !matches!(entry.state, State::Settling(_)) {
-            self.wheel.remove(&mut self.entries, at);
-            self.wheel.insert(&mut self.entries, at, delivery.expires_at);
+        self.begin_anew(at, delivery.lease);
+        let entry = &self.entries[at];
+        if !matches!(entry.state, State::Settling(_)) && entry.renewing.phase != Phase::Sent {
+            self.set_timer(at);
         }
         if let (Some(run), None) = (run, self.entries[at].run) {
             self.entries[at].run = Some(run);
@@ -121,6 +123,7 @@ impl LeaseBook {
     fn enter(&mut self, now: Instant, delivery: Delivery, key: Arc<str>, run: Option<u32>, indexed: bool) {
         let attempt = self.count_attempt(&delivery, &key);
         let record = self.attempts.get(&delivery.message.id).unwrap_or_default();
+        let renewing = self.renewing(delivery.expires_at, delivery.lease, record.kept);
         let at = self.entries.insert(|id| Entry {
             id,
             state: State::Received,
@@ -138,6 +141,8 @@ impl LeaseBook {
             indexed,
             was_emitted: false,
             place: Place::Received,
+            ticket: 0,
+            renewing,
             timing: Timing::NONE,
             links: Links::UNLINKED,
             message: delivery.message,
@@ -145,7 +150,7 @@ impl LeaseBook {
         self.tally.received += 1;
         self.tally.bytes += self.entries[at].size_bytes;
         self.received.push_back(&mut self.entries, at);
-        self.wheel.insert(&mut self.entries, at, delivery.expires_at);
+        self.set_timer(at);
         if indexed {
             self.index.insert(self.entries[at].message.id.clone(), at);
         }

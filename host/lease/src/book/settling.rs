@@ -54,18 +54,22 @@ impl LeaseBook {
     /// Gives a delivery its plan. It goes to the settler at once, or when its predecessors are settled.
     pub(super) fn settle(&mut self, now: Instant, at: u32, plan: Plan) {
         self.leave_queue(at);
+        self.leave_renewal(at);
         self.wheel.remove(&mut self.entries, at);
         let comes_again = plan.comes_again();
         let state = self.set_state(at, State::Settling(plan));
         self.undecided.released += u64::from(matches!(state, State::Received));
         let Some(run) = self.entries[at].run else {
-            self.entries[at].place = Place::Ready;
-            self.ready.push_back(&mut self.entries, at);
+            // One that is being renewed goes when it is known which handle counts.
+            if !self.entries[at].renewing.is_under_way() {
+                self.entries[at].place = Place::Ready;
+                self.ready.push_back(&mut self.entries, at);
+            }
             return;
         };
         self.runs[run].skip(&self.entries);
         if comes_again {
-            self.end_run(now, run, Some(at), RunEnd::Deferred);
+            self.end_run_behind(now, run, at);
         }
         self.advance(run);
     }
@@ -82,6 +86,11 @@ impl LeaseBook {
     /// has waited longest.
     pub(super) fn next_settlement(&mut self, now: Instant, run: Option<u32>) -> Option<Settlement> {
         let next = run.and_then(|run| self.next_accept(run));
+        if next.is_none()
+            && let Some(renewal) = self.next_renewal(now)
+        {
+            return Some(renewal);
+        }
         let at = next.or_else(|| self.ready.front())?;
         self.leave_queue(at);
         if let Some(run) = self.entries[at].run {
@@ -194,7 +203,9 @@ impl LeaseBook {
     /// The first delivery of the run, if it is to be accepted.
     fn next_accept(&self, run: u32) -> Option<u32> {
         let at = self.runs[run].deliveries.front()?;
-        matches!(self.entries[at].state, State::Settling(Plan::Accept)).then_some(at)
+        let entry = &self.entries[at];
+        let ready = matches!(entry.state, State::Settling(Plan::Accept)) && !entry.renewing.is_under_way();
+        ready.then_some(at)
     }
 
     /// The plan in the broker's words. A deferral or release is counted here: from now on the message comes again.
@@ -204,6 +215,12 @@ impl LeaseBook {
             Plan::Reject { reason } => return Verb::Reject { reason },
             Plan::Defer { due } => due.saturating_since(now),
             Plan::Release => Duration::ZERO,
+            Plan::Unblock => {
+                self.attempts.change(&self.entries[at].message.id, |record| {
+                    record.rerun = Some(RerunKind::Dropped);
+                });
+                return Verb::Release;
+            }
         };
         self.attempts.change(&self.entries[at].message.id, |record| {
             record.ended = record.ended.saturating_add(1);

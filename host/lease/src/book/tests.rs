@@ -3,7 +3,9 @@ use proptest::prelude::*;
 use tidegate_model::{BodyState, Deferral, Outcome, Routing, SettleFault, Verb};
 
 use super::*;
-use crate::{Exhausted, RerunKind, RunEnd, Stage, Valve};
+use crate::{Exhausted, RenewalQuestion, RerunKind, RunEnd, Stage, Valve};
+
+mod renewal;
 
 const LEASE: Duration = Duration::from_secs(60);
 

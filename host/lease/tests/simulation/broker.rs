@@ -39,6 +39,8 @@ pub(crate) struct Topic {
     /// Ordered: the first message that is not acked, and the end of the batch handed out.
     pub(crate) frontier: usize,
     handed_out: usize,
+    /// Ordered: when all that is held comes again, if the last change was one that speaks for all of it.
+    suspended_until: Option<Instant>,
 }
 
 pub(crate) struct Stored {
@@ -48,11 +50,18 @@ pub(crate) struct Stored {
     pub(crate) deliveries: u32,
     /// The handle that counts; 0 = none.
     pub(crate) serial: u64,
+    /// Renewals of that lease.
+    generation: u64,
     lease_ends_at: Instant,
     visible_at: Instant,
 }
 
-/// A handle's text: topic, offset, serial.
+/// How often the lease behind a handle was renewed.
+pub(crate) fn generation(handle: &Handle) -> u64 {
+    handle.text.rsplit('/').next().and_then(|part| part.parse().ok()).expect("a number")
+}
+
+/// A handle's text: topic, offset, serial, and behind them the renewals.
 pub(crate) fn parse(handle: &Handle) -> (usize, usize, u64) {
     let mut parts = handle.text.split('/').map(|part| part.parse::<u64>().expect("a number"));
     let mut next = || parts.next().expect("three numbers");
@@ -68,6 +77,7 @@ impl Broker {
             messages: Vec::new(),
             frontier: 0,
             handed_out: 0,
+            suspended_until: None,
         });
         let routing = Arc::new(Routing::default());
         Self { topics: topics.collect(), lease, routing, serial: 0, next_topic: 0, random }
@@ -97,6 +107,7 @@ impl Broker {
             dead_lettered: false,
             deliveries: 0,
             serial: 0,
+            generation: 0,
             lease_ends_at: Instant::ZERO,
             visible_at: Instant::ZERO,
         });
@@ -129,6 +140,9 @@ impl Broker {
 
     /// Forgets who holds what: everything not acked can be had again when it is back.
     pub(crate) fn restart(&mut self, now: Instant) {
+        for topic in &mut self.topics {
+            topic.suspended_until = None;
+        }
         for stored in self.topics.iter_mut().flat_map(|topic| &mut topic.messages) {
             stored.visible_at = now + RESTART;
             if self.random.chance(500) {
@@ -142,15 +156,17 @@ impl Broker {
         &mut self,
         now: Instant,
         settlement: &Settlement,
-    ) -> (bool, Result<(), SettleError>) {
-        let (topic, offset, serial) = parse(&settlement.handle);
-        let topic = &mut self.topics[topic];
+    ) -> (bool, Result<Option<Handle>, SettleError>) {
+        let (index, offset, serial) = parse(&settlement.handle);
+        let topic = &mut self.topics[index];
         let stored = &mut topic.messages[offset];
         if let Verb::Reject { .. } = settlement.verb {
             stored.dead_lettered = true;
         }
-        if stored.serial != serial {
-            return (false, Ok(()));
+        // Without order a renewal makes the handle before it powerless.
+        if stored.serial != serial || (!topic.ordered && stored.generation != generation(&settlement.handle))
+        {
+            return (false, Ok(None));
         }
         if stored.lease_ends_at <= now {
             return (false, Err(error(&settlement.verb, SettleFault::LeaseGone)));
@@ -161,15 +177,29 @@ impl Broker {
                 while topic.messages.get(topic.frontier).is_some_and(|stored| stored.acked) {
                     topic.frontier += 1;
                 }
-                (true, Ok(()))
+                (true, Ok(None))
             }
             Verb::Defer(delay) => {
                 stored.visible_at = now + delay;
-                (false, Ok(()))
+                topic.suspended_until = Some(now + delay);
+                (false, Ok(None))
             }
-            Verb::Release | Verb::Renew(_) => {
+            Verb::Release => {
                 stored.visible_at = now;
-                (false, Ok(()))
+                topic.suspended_until = Some(now);
+                (false, Ok(None))
+            }
+            Verb::Renew(length) => {
+                stored.lease_ends_at = now + length;
+                stored.visible_at = now + length;
+                topic.suspended_until = None;
+                // Under pressure it answers without a handle: the old one stays good.
+                if self.random.chance(100) {
+                    return (false, Ok(None));
+                }
+                stored.generation += 1;
+                let text = format!("{index}/{offset}/{serial}/{}", stored.generation).into();
+                (false, Ok(Some(Handle { text, ..settlement.handle.clone() })))
             }
         }
     }
@@ -181,9 +211,13 @@ impl Broker {
             return (0..topic.messages.len()).filter(|at| visible(&topic.messages[*at])).take(room).collect();
         }
         if topic.frontier < topic.handed_out {
-            if now < topic.messages[topic.frontier].visible_at {
+            // It comes again when the last of the leases held on it ends.
+            let held = &topic.messages[topic.frontier..topic.handed_out];
+            let last = held.iter().filter(|stored| !stored.acked).map(|stored| stored.visible_at).max();
+            if topic.suspended_until.or(last).is_some_and(|due| now < due) {
                 return Vec::new();
             }
+            topic.suspended_until = None;
             for stored in &mut topic.messages[topic.frontier..] {
                 stored.acked = false;
                 stored.serial = 0;
@@ -199,6 +233,7 @@ impl Broker {
         topic.handed_out = offset + 1;
         let stored = &mut topic.messages[offset];
         stored.serial = self.serial;
+        stored.generation = 0;
         stored.lease_ends_at = now + self.lease;
         stored.visible_at = stored.lease_ends_at;
         stored.deliveries += 1;
@@ -211,7 +246,7 @@ impl Broker {
             expires_at: stored.lease_ends_at,
             handle: Handle {
                 routing: Arc::clone(&self.routing),
-                text: format!("{index}/{offset}/{}", self.serial).into(),
+                text: format!("{index}/{offset}/{}/0", self.serial).into(),
             },
         };
         (delivery, Arc::clone(&topic.key))

@@ -53,6 +53,8 @@ fn the_promises_hold_whatever_happens() {
             seen.failed,
             seen.overtaken_reports,
             seen.late_reports,
+            seen.renewed,
+            seen.renewed_then_done,
         ];
         assert!(counts.iter().all(|count| *count > 100), "{seen:?}");
     }

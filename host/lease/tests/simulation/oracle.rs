@@ -1,13 +1,18 @@
 //! What must hold, whatever happens.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::time::Duration;
 
-use tidegate_lease::{BookEvent, Counts, Decide, Exhausted, Options, RerunKind, Stage, Taken, Valves};
+use tidegate_lease::{
+    BookEvent, Counts, Decide, Exhausted, Options, RenewalOptions, RenewalQuestion, RerunKind, RunEnd, Stage,
+    Taken, Valves,
+};
 use tidegate_model::{
-    Delivery, DeliveryId, Emission, Instant, MessageId, Outcome, SettleError, Settlement, Verb, Verdict,
+    Delivery, DeliveryId, Emission, Handle, Instant, MessageId, Outcome, Renewal, SettleError, SettleFault,
+    Settlement, Verb, Verdict,
 };
 
-use crate::broker::{BODY_BYTES_MAX, Broker, parse};
+use crate::broker::{BODY_BYTES_MAX, Broker, generation, parse};
 
 /// The promises, with what is needed to judge them.
 pub(crate) struct Oracle {
@@ -18,6 +23,12 @@ pub(crate) struct Oracle {
     orders: HashMap<usize, Order>,
     /// Settlements on their way, by id: the topic and the batch.
     on_way: HashMap<DeliveryId, (usize, u64)>,
+    /// Renewals on their way, by id: the serial, and when they were sent.
+    renewals: HashMap<DeliveryId, (u64, Instant)>,
+    /// The topics of those.
+    renewal_topics: HashMap<DeliveryId, usize>,
+    /// Whether a renewal policy has kept or given back anything.
+    renews: bool,
     draining: bool,
     /// Whether the book remembers the attempts of every message there is.
     tracks_all: bool,
@@ -38,6 +49,8 @@ pub(crate) struct Seen {
     pub(crate) failed: u64,
     pub(crate) overtaken_reports: u64,
     pub(crate) late_reports: u64,
+    pub(crate) renewed: u64,
+    pub(crate) renewed_then_done: u64,
 }
 
 impl std::ops::AddAssign for Seen {
@@ -53,6 +66,8 @@ impl std::ops::AddAssign for Seen {
         self.failed += other.failed;
         self.overtaken_reports += other.overtaken_reports;
         self.late_reports += other.late_reports;
+        self.renewed += other.renewed;
+        self.renewed_then_done += other.renewed_then_done;
     }
 }
 
@@ -61,6 +76,11 @@ struct Known {
     /// Newest lease that the host was given.
     serial: u64,
     expires_at: Instant,
+    /// How often that lease was renewed, by the newest handle, and whether another renewal is on its way.
+    generation: u64,
+    renewing: bool,
+    /// Deliveries whose lease the book gave up, or whose renewal was told that it is gone.
+    gone: HashSet<DeliveryId>,
     emitted: bool,
     /// A policy or a valve rejected or discarded it once: should that not reach the broker, it may be emitted later,
     /// after others that did not have to wait for it.
@@ -71,16 +91,23 @@ struct Known {
     may_be_rejected: bool,
     /// Deferrals and releases sent, and deferral in sum.
     given_back: u32,
-    deferred: std::time::Duration,
+    deferred: Duration,
     /// The same since the last settlement that should have been the last: the book forgets what it accepted, and an
     /// ack may be lost.
-    deferred_since: std::time::Duration,
+    deferred_since: Duration,
+}
+
+impl Known {
+    /// Whether the delivery's lease ended before its time: a renewal was told so, or a newer and shorter one has ended.
+    fn ended(&self, now: Instant, id: DeliveryId) -> bool {
+        self.expires_at <= now || self.gone.contains(&id)
+    }
 }
 
 /// Why a delivery may go on as it does.
 enum Cause {
-    Decide { attempt: u32, deferred: std::time::Duration },
-    Verdict { verdict: Verdict, attempt: u32, deferred: std::time::Duration },
+    Decide { attempt: u32, deferred: Duration },
+    Verdict { verdict: Verdict, attempt: u32, deferred: Duration },
     Outcome { outcome: Outcome, attempt: u32 },
 }
 
@@ -90,6 +117,8 @@ struct Order {
     emitted_to: usize,
     /// By offset: the serial with which an accept or reject was sent, and whether it was answered OK.
     sent: HashMap<usize, (u64, bool)>,
+    /// A lease ran out, or a settlement failed, and something was held behind it.
+    head_lost: bool,
 }
 
 impl Oracle {
@@ -100,6 +129,9 @@ impl Oracle {
             deliveries: HashMap::new(),
             orders: HashMap::new(),
             on_way: HashMap::new(),
+            renewals: HashMap::new(),
+            renewal_topics: HashMap::new(),
+            renews: false,
             draining: false,
             tracks_all,
             seen: Seen::default(),
@@ -110,13 +142,15 @@ impl Oracle {
     pub(crate) fn host_died(&mut self) {
         self.deliveries.clear();
         self.on_way.clear();
+        self.renewals.clear();
         self.draining = false;
         for known in self.messages.values_mut() {
             known.working.clear();
+            known.renewing = false;
             // A new process has forgotten the attempts.
             known.given_back = 0;
-            known.deferred = std::time::Duration::ZERO;
-            known.deferred_since = std::time::Duration::ZERO;
+            known.deferred = Duration::ZERO;
+            known.deferred_since = Duration::ZERO;
         }
     }
 
@@ -130,6 +164,8 @@ impl Oracle {
         if serial > known.serial {
             known.serial = serial;
             known.expires_at = delivery.expires_at;
+            known.generation = 0;
+            known.renewing = false;
         }
     }
 
@@ -192,6 +228,9 @@ impl Oracle {
         let known = self.messages.get_mut(id).expect("received before");
         let (topic, offset, serial) = parse(&emission.handle);
         assert_eq!(serial, known.serial, "{id}: emitted with an old handle");
+        assert_eq!(generation(&emission.handle), known.generation, "{id}: emitted with an old handle");
+        assert!(!known.renewing, "{id}: emitted while it is renewed");
+        assert_eq!(emission.expires_at, known.expires_at, "{id}");
         assert!(now < emission.expires_at, "{id}: emitted after its lease");
         assert!(!self.draining, "{id}: emitted while draining");
         if let Some((other, until)) = known.working.iter().find(|(_, until)| now < *until) {
@@ -225,7 +264,7 @@ impl Oracle {
         match taken {
             Taken::Yes => {
                 assert!(first, "{id}: a second report was taken");
-                assert!(now < known.expires_at, "{id}: a yes after its lease");
+                assert!(now < known.expires_at || known.renewing, "{id}: a yes after its lease");
                 match outcome {
                     Outcome::Accepted => known.may_be_accepted = true,
                     Outcome::Rejected { .. } => known.may_be_rejected = true,
@@ -236,7 +275,8 @@ impl Oracle {
             }
             Taken::LeaseExpired => {
                 self.seen.late_reports += 1;
-                assert!(first && emission.expires_at <= now, "{id}: told that its lease had run out");
+                let told = first && (emission.expires_at <= now || known.ended(now, emission.id));
+                assert!(told, "{id}: told that its lease had run out");
             }
             Taken::Overtaken => {
                 self.seen.overtaken_reports += 1;
@@ -244,19 +284,35 @@ impl Oracle {
             }
             // The book remembers a bounded number of emissions whose lease ran out.
             Taken::Unknown => {
-                assert!(!first || emission.expires_at <= now, "{id}: the report of an emission is unknown");
+                let ended = emission.expires_at <= now || known.ended(now, emission.id);
+                assert!(!first || ended, "{id}: the report of an emission is unknown");
             }
         }
     }
 
-    pub(crate) fn sent(&mut self, broker: &Broker, batch: u64, settlement: &Settlement) {
+    pub(crate) fn sent(&mut self, now: Instant, broker: &Broker, batch: u64, settlement: &Settlement) {
+        if let Verb::Renew(length) = settlement.verb {
+            self.renewal_sent(now, settlement, length);
+            return;
+        }
         self.check_cause(settlement);
         let id = &settlement.message.id;
         let known = self.messages.get_mut(id).expect("received before");
         let (topic, offset, serial) = parse(&settlement.handle);
         assert_eq!(serial, known.serial, "{id}: settled with an old handle");
+        assert_eq!(generation(&settlement.handle), known.generation, "{id}: settled with an old handle");
+        assert!(!known.renewing, "{id}: settled while it is renewed");
         if let Verb::Defer(_) | Verb::Release = settlement.verb {
-            known.given_back += 1;
+            let of_key = self.renewals.keys().filter(|id| self.renewal_topics[*id] == topic).count();
+            assert!(
+                of_key == 0 || !broker.topics[topic].ordered,
+                "{id}: given back while its key is renewed"
+            );
+        }
+        if let Verb::Defer(_) | Verb::Release = settlement.verb {
+            // What goes back for the sake of a lost head had no turn.
+            let for_head = self.orders.get(&topic).is_some_and(|order| order.head_lost);
+            known.given_back += u32::from(settlement.verb != Verb::Release || !for_head);
             if let Verb::Defer(delay) = settlement.verb {
                 assert!(delay <= self.options.valves.max_invisible_duration, "{id}: deferred by {delay:?}");
                 known.deferred += delay;
@@ -276,6 +332,10 @@ impl Oracle {
         let cause = self.deliveries.get(&settlement.id);
         let fits = match (&settlement.verb, cause) {
             (Verb::Release, _) if self.draining => true,
+            // A renewal policy may give back whatever is not emitted, and a renewed tail is given back with its head.
+            (Verb::Release, cause) if self.renews => {
+                !matches!(cause, Some(Cause::Outcome { outcome, .. }) if *outcome != Outcome::Released)
+            }
             (Verb::Accept, Some(Cause::Verdict { verdict: Verdict::Discard { .. }, .. }))
             | (Verb::Reject { .. }, Some(Cause::Verdict { verdict: Verdict::Reject { .. }, .. }))
             | (Verb::Accept, Some(Cause::Outcome { outcome: Outcome::Accepted, .. }))
@@ -319,7 +379,9 @@ impl Oracle {
         let stored = &broker.topics[topic].messages;
         if stored[offset].serial == serial {
             let open = stored.iter().enumerate().take(offset).skip(broker.topics[topic].frontier);
-            for (earlier, other) in open {
+            // A renewed one whose head is lost goes back, and with it all behind that head.
+            let lost = settlement.verb == Verb::Release && std::mem::take(&mut order.head_lost);
+            for (earlier, other) in open.filter(|_| !lost) {
                 let sent = order.sent.get(&earlier).filter(|(sent, _)| *sent == other.serial);
                 assert!(sent.is_some(), "{id}: sent before {earlier}");
                 if settlement.verb != Verb::Accept {
@@ -340,7 +402,11 @@ impl Oracle {
         }
     }
 
-    pub(crate) fn answered(&mut self, settlement: &Settlement, result: &Result<(), SettleError>) {
+    pub(crate) fn answered(&mut self, settlement: &Settlement, result: &Result<Option<Handle>, SettleError>) {
+        if let Verb::Renew(length) = settlement.verb {
+            self.renewal_answered(settlement, length, result);
+            return;
+        }
         let (topic, offset, serial) = parse(&settlement.handle);
         self.on_way.remove(&settlement.id);
         if result.is_ok()
@@ -348,7 +414,7 @@ impl Oracle {
             && let Some(known) = self.messages.get_mut(&settlement.message.id)
         {
             known.given_back = 0;
-            known.deferred_since = std::time::Duration::ZERO;
+            known.deferred_since = Duration::ZERO;
         }
         if result.is_ok()
             && let Some(sent) = self.orders.entry(topic).or_default().sent.get_mut(&offset)
@@ -365,7 +431,64 @@ impl Oracle {
             Verb::Accept => known.may_be_accepted,
             _ => known.may_be_rejected || self.options.valves.exhausted == Exhausted::Reject,
         };
+        self.seen.renewed_then_done += u64::from(known.generation > 0);
         assert!(fits, "{}: done by {} that nobody asked for", settlement.message.id, settlement.verb);
+    }
+
+    /// A question and its answer: what may be asked about at all.
+    pub(crate) fn asked(&mut self, question: &RenewalQuestion, answer: Renewal, options: &RenewalOptions) {
+        let known = &self.messages[&question.message.id];
+        assert!(!known.renewing, "{}: asked about while it is renewed", question.id);
+        assert!(question.emitted == known.working.iter().any(|(id, _)| *id == question.id), "{question:?}");
+        assert!(!question.emitted || options.renew_emitted, "{}: frozen by its emission", question.id);
+        assert!(question.emitted || !self.draining, "{}: asked about while draining", question.id);
+        assert!(question.remaining <= options.ahead + Duration::from_millis(20) || question.renewals > 0);
+        self.renews |= answer != Renewal::Lapse;
+    }
+
+    fn renewal_sent(&mut self, now: Instant, settlement: &Settlement, length: Duration) {
+        self.seen.renewed += 1;
+        let id = &settlement.message.id;
+        let known = self.messages.get_mut(id).expect("received before");
+        let (topic, _, serial) = parse(&settlement.handle);
+        assert_eq!(serial, known.serial, "{id}: renewed with an old handle");
+        assert_eq!(generation(&settlement.handle), known.generation, "{id}: renewed with an old handle");
+        assert!(!known.renewing, "{id}: renewed twice");
+        assert!(now < known.expires_at, "{id}: renewed after its lease");
+        assert!(now + length > known.expires_at, "{id}: a renewal that shortens");
+        known.renewing = true;
+        self.renewals.insert(settlement.id, (serial, now));
+        self.renewal_topics.insert(settlement.id, topic);
+    }
+
+    fn renewal_answered(
+        &mut self,
+        settlement: &Settlement,
+        length: Duration,
+        result: &Result<Option<Handle>, SettleError>,
+    ) {
+        let Some((serial, sent_at)) = self.renewals.remove(&settlement.id) else { return };
+        let known = self.messages.get_mut(&settlement.message.id).expect("received before");
+        if result.as_ref().is_err_and(|error| error.fault == SettleFault::LeaseGone) {
+            known.gone.insert(settlement.id);
+        }
+        if known.serial != serial {
+            return;
+        }
+        known.renewing = false;
+        match result {
+            Ok(handle) => {
+                known.expires_at = sent_at + length;
+                known.generation = handle.as_ref().map_or(known.generation, generation);
+                for (_, until) in known.working.iter_mut().filter(|(id, _)| *id == settlement.id) {
+                    *until = sent_at + length;
+                }
+            }
+            Err(error) if error.fault == SettleFault::LeaseGone => {
+                known.expires_at = Instant::ZERO;
+            }
+            Err(_) => {}
+        }
     }
 
     pub(crate) fn event(&mut self, now: Instant, event: &BookEvent) {
@@ -373,11 +496,16 @@ impl Oracle {
             BookEvent::Expired { message, stage, .. } => {
                 self.seen.expired += 1;
                 if let (Stage::Emitted, Some(known)) = (stage, self.messages.get_mut(message)) {
-                    known.working.clear();
+                    known.gone.extend(known.working.drain(..).map(|(id, _)| id));
                 }
             }
             BookEvent::Valve { .. } => self.seen.valves += 1,
-            BookEvent::RunEnded { .. } => self.seen.runs_ended += 1,
+            BookEvent::RunEnded { order, cause, .. } => {
+                self.seen.runs_ended += 1;
+                let topic = order.strip_prefix("topic-").and_then(|topic| topic.parse().ok());
+                let order = self.orders.entry(topic.expect("a topic's name")).or_default();
+                order.head_lost = matches!(cause, RunEnd::Expired | RunEnd::SettleFailed);
+            }
             BookEvent::Rerun { kind: RerunKind::StillHeld, message, .. } => {
                 self.seen.still_held += 1;
                 let works = &self.messages[message].working;
@@ -404,7 +532,8 @@ impl Oracle {
         assert!(counts.keys <= options.keys_max + counts.in_flight, "{counts:?}");
         assert!(counts.tracked_messages <= options.tracked_messages_max, "{counts:?}");
         assert!(counts.expired_emissions <= options.budget_messages, "{counts:?}");
-        assert!(counts.ordered_keys <= counts.in_flight, "{counts:?}");
+        assert!(counts.ordered_keys <= counts.in_flight + counts.renewing, "{counts:?}");
+        assert!(counts.renewing <= 64, "{counts:?}");
         let by_state = counts.received
             + counts.deciding
             + counts.queued
@@ -433,6 +562,6 @@ impl Oracle {
 }
 
 /// A tenth of a second is not worth a trip to the broker.
-fn is_spent(deferred: std::time::Duration, valves: &Valves) -> bool {
-    deferred + std::time::Duration::from_millis(100) > valves.max_total_deferral
+fn is_spent(deferred: Duration, valves: &Valves) -> bool {
+    deferred + Duration::from_millis(100) > valves.max_total_deferral
 }

@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, BinaryHeap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate_lease::{Exhausted, LeaseBook, Options, Valves};
+use tidegate_lease::{Exhausted, LeaseBook, Options, RenewalOptions, Valves};
 use tidegate_model::{
-    Capacity, Deferral, Delivery, DeliveryId, Emission, Instant, Outcome, Report, SettleError, SettleFault,
-    Settlement, Verdict,
+    Capacity, Deferral, Delivery, DeliveryId, Emission, Handle, Instant, Outcome, Renewal, Report,
+    SettleError, SettleFault, Settlement, Verdict,
 };
 
 use crate::broker::{self, BODY_BYTES_MAX, Broker};
@@ -28,6 +28,8 @@ struct Weather {
     receive_lost: u64,
     verdicts_late: u64,
     jumps: u64,
+    answers_late: u64,
+    lapses: u64,
 }
 
 pub(crate) struct World {
@@ -47,6 +49,7 @@ pub(crate) struct World {
     workers: usize,
     receiving: usize,
     sink_room: usize,
+    renewal: Option<RenewalOptions>,
     undecided: Vec<(DeliveryId, tidegate_model::MessageId, Verdict)>,
     to_produce: u64,
     kills: u64,
@@ -59,13 +62,40 @@ pub(crate) struct World {
 
 enum Event {
     Produce,
-    Receive { host: u64, granted: Capacity },
-    Arrive { host: u64, granted: Capacity, deliveries: Vec<(Delivery, Arc<str>)> },
-    Settle { host: u64, batch: Vec<Settlement> },
-    Answer { host: u64, answers: Vec<(Settlement, Result<(), SettleError>)> },
-    Report { host: u64, emission: Box<Emission>, outcome: Outcome, first: bool },
+    Receive {
+        host: u64,
+        granted: Capacity,
+    },
+    Arrive {
+        host: u64,
+        granted: Capacity,
+        deliveries: Vec<(Delivery, Arc<str>)>,
+    },
+    Settle {
+        host: u64,
+        batch: Vec<Settlement>,
+    },
+    Answer {
+        host: u64,
+        answers: Vec<(Settlement, Result<Option<Handle>, SettleError>)>,
+    },
+    Keep {
+        host: u64,
+        id: DeliveryId,
+        answer: Renewal,
+    },
+    /// The renewal options change.
+    Reload,
+    Report {
+        host: u64,
+        emission: Box<Emission>,
+        outcome: Outcome,
+        first: bool,
+    },
     Restart,
-    Kill { drain: bool },
+    Kill {
+        drain: bool,
+    },
 }
 
 impl World {
@@ -107,6 +137,8 @@ impl World {
             receive_lost: rough(100),
             verdicts_late: rough(300),
             jumps: rough(10),
+            answers_late: rough(300),
+            lapses: rough(300),
         };
         let topics = topics.collect();
         let mut world = Self {
@@ -124,6 +156,7 @@ impl World {
             workers: fate.between(1, 4) as usize,
             receiving: 0,
             sink_room: fate.between(1, 24) as usize,
+            renewal: None,
             undecided: Vec::new(),
             to_produce: fate.between(20, 150),
             kills: fate.below(2),
@@ -134,7 +167,11 @@ impl World {
             fate,
             options,
         };
-        world.book = LeaseBook::new(world.options.clone(), world.now);
+        world.begin_book();
+        for _ in 0..world.fate.below(3) {
+            let after = world.fate.millis(0, 120_000);
+            world.schedule(after, Event::Reload);
+        }
         world.schedule(Duration::ZERO, Event::Produce);
         for _ in 0..world.restarts {
             let after = world.fate.millis(0, 120_000);
@@ -182,6 +219,9 @@ impl World {
             receive_lost: 0,
             verdicts_late: 0,
             jumps: 0,
+            answers_late: 0,
+            // A policy that keeps for ever what no sink has room for would keep the simulation from its end.
+            lapses: 1000,
         };
     }
 
@@ -238,7 +278,7 @@ impl World {
             Event::Answer { host, answers } if host == self.host => {
                 for (settlement, result) in answers {
                     self.oracle.answered(&settlement, &result);
-                    self.book.handle_settled(self.now, settlement.id, result.map(|()| None));
+                    self.book.handle_settled(self.now, settlement.id, result);
                 }
             }
             Event::Report { host, emission, outcome, first } if host == self.host => {
@@ -251,7 +291,11 @@ impl World {
                     self.schedule(after, Event::Report { host, emission, outcome, first: false });
                 }
             }
-            Event::Arrive { .. } | Event::Answer { .. } | Event::Report { .. } => {}
+            Event::Keep { host, id, answer } if host == self.host => {
+                self.book.handle_renewal(self.now, id, answer);
+            }
+            Event::Reload => self.reload(),
+            Event::Arrive { .. } | Event::Answer { .. } | Event::Report { .. } | Event::Keep { .. } => {}
         }
         self.oracle.bounds(&self.book.counts(), self.workers);
     }
@@ -275,7 +319,41 @@ impl World {
         self.sink_room = self.fate.between(1, 24) as usize;
         self.undecided.clear();
         self.oracle.host_died();
+        self.begin_book();
+    }
+
+    /// A new book, with or without renewal.
+    fn begin_book(&mut self) {
         self.book = LeaseBook::new(self.options.clone(), self.now);
+        self.reload();
+    }
+
+    fn reload(&mut self) {
+        self.renewal = self.fate.chance(600).then(|| RenewalOptions {
+            ahead: self.fate.millis(1_000, 30_000),
+            renew_emitted: self.fate.chance(500),
+            length_max: self.fate.millis(5_000, 120_000),
+        });
+        self.book.handle_renewal_options(self.now, self.renewal);
+    }
+
+    /// Asks the renewal policy, which may take its time.
+    fn renew(&mut self) {
+        while let Some(question) = self.book.poll_renew(self.now) {
+            let answer = if self.policy.chance(self.weather.lapses) {
+                if self.policy.chance(500) { Renewal::Release } else { Renewal::Lapse }
+            } else {
+                Renewal::Renew(self.policy.millis(0, 90_000))
+            };
+            let options = self.renewal.expect("asked only when it is on");
+            self.oracle.asked(&question, answer, &options);
+            if self.policy.chance(self.weather.answers_late) {
+                let after = self.policy.millis(0, 5_000);
+                self.schedule(after, Event::Keep { host: self.host, id: question.id, answer });
+            } else {
+                self.book.handle_renewal(self.now, question.id, answer);
+            }
+        }
     }
 
     // === what the host does ===
@@ -283,6 +361,8 @@ impl World {
     /// Does what the book asks, as a shell would.
     fn act(&mut self) {
         self.decide();
+        self.renew();
+        self.hear();
         while self.sink_room > 0
             && let Some(emission) = self.book.poll_emit(self.now)
         {
@@ -299,7 +379,7 @@ impl World {
             }
             self.batch += 1;
             for settlement in &batch {
-                self.oracle.sent(&self.broker, self.batch, settlement);
+                self.oracle.sent(self.now, &self.broker, self.batch, settlement);
             }
             let after = self.network.millis(0, 2_000);
             self.schedule(after, Event::Settle { host: self.host, batch });
@@ -311,6 +391,10 @@ impl World {
             let after = self.network.millis(0, 10);
             self.schedule(after, Event::Receive { host: self.host, granted });
         }
+        self.hear();
+    }
+
+    fn hear(&mut self) {
         while let Some(event) = self.book.poll_event() {
             self.oracle.event(self.now, &event);
         }
@@ -392,7 +476,7 @@ impl World {
             let result = if self.network.chance(self.weather.settle_fails) {
                 failed(SettleFault::Broker)
             } else if self.network.chance(self.weather.ack_lost) {
-                Ok(())
+                Ok(None)
             } else {
                 let (done, result) = self.broker.settle(self.now, &settlement);
                 if done {

@@ -128,13 +128,24 @@ async fn change(consumer: &Consumer, peer: &Peer, settlement: &Settlement, until
         receipt_handle: handle.text.as_ref().to_owned(),
         invisible_duration: Some(duration(until)),
         message_id: message.id.as_str().to_owned(),
-        // A deferral is not a failed attempt: without it the third one dead-letters (measured).
-        suspend: lite_topic.is_some().then_some(true),
+        suspend: suspends(&settlement.verb, lite_topic.is_some()),
         lite_topic,
     };
     let text = peer.change(request).await?;
     Ok((!text.is_empty())
         .then(|| Handle { routing: Arc::clone(&handle.routing), text: text.into_boxed_str() }))
+}
+
+/// Whether a change of a message speaks for its whole lite topic.
+///
+/// Measured on 5.5.0, for lite topics: a *suspended* change sets when the whole topic comes again, sooner or later than
+/// what was said before, and the last one counts; that is a deferral, and without it the third one dead-letters. A change
+/// that is not suspended moves the end of its own message's lease, and the topic comes again when the last of them
+/// ends: that is a renewal, which must not end the leases of the others. Neither makes another message's handle
+/// good for longer, and a renewal that arrives after a deferral undoes it. The attempt grows by neither, but by being
+/// handed out again. Queues of FIFO topics know the second kind only.
+fn suspends(verb: &Verb, is_lite: bool) -> Option<bool> {
+    (is_lite && !matches!(verb, Verb::Renew(_))).then_some(true)
 }
 
 async fn forward(consumer: &Consumer, seat: &Seat, settlement: &Settlement) -> Result {

@@ -39,8 +39,9 @@ async fn everything_comes_in_order_and_is_gone_once_acknowledged() {
     consumer.source.close().await;
 }
 
-/// Without the lite topic an ack is answered OK and does nothing; without `suspend` deferrals lead to dead letters
-/// (both measured; reported as clients 1361, 1381 and 951).
+/// Without the lite topic an ack is answered OK and does nothing; without `suspend` deferrals lead to dead letters, and
+/// with it a renewal would speak for the whole lite topic (all measured; the first two reported as clients 1361, 1381 and
+/// 951).
 #[tokio::test]
 async fn every_ack_and_change_of_a_lite_message_carries_its_lite_topic() {
     let stage = Stage::start().await;
@@ -51,20 +52,20 @@ async fn every_ack_and_change_of_a_lite_message_carries_its_lite_topic() {
     consumer.settle_one(&deliveries[2], renew).await.expect("renewed");
     consumer.settle(&deliveries[..1], Verb::Accept).await.remove(0).expect("acknowledged");
     consumer.settle_one(&deliveries[1], Verb::Release).await.expect("released");
-    let mut changes = 0;
+    let mut changes = Vec::new();
     for Seen { call, .. } in stage.control.requests() {
         match call {
             Call::AckMessage { entries, .. } => {
                 assert!(entries.iter().all(|entry| entry.lite_topic.as_deref() == Some("tenant-1")));
             }
             Call::ChangeInvisible { lite_topic, suspend, .. } => {
-                assert_eq!((lite_topic.as_deref(), suspend), (Some("tenant-1"), Some(true)));
-                changes += 1;
+                assert_eq!(lite_topic.as_deref(), Some("tenant-1"));
+                changes.push(suspend);
             }
             _ => {}
         }
     }
-    assert_eq!(changes, 2);
+    assert_eq!(changes, [None, Some(true)], "the renewal, the release");
     let again = consumer.receive(2).await;
     assert_eq!(bodies(&again), ["1", "2"], "what was not acknowledged, and only that");
     consumer.source.close().await;

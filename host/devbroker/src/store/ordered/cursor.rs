@@ -3,7 +3,8 @@
 //! Measured on 5.5.0: a queue with an un-acked delivery gives nothing more until that delivery is acked or due again.
 //! It is due when all its open messages are, each at the end of the batch's invisible time or of its own change. A
 //! *suspended* change of any open message speaks for the whole queue instead: it is due then, whether that is earlier or
-//! later than what was said before, and the last one counts. The next delivery begins at the first open offset and takes
+//! later than what was said before, and the last one counts; one that is not suspended and comes after it takes that back.
+//! The next delivery begins at the first open offset and takes
 //! everything after it, acked or held, so an ack behind an open one does not stick.
 
 use std::sync::Arc;
@@ -53,6 +54,8 @@ pub(crate) enum Effect {
     Done,
     /// Answered with OK, without effect: a stale handle, or an offset acked before.
     None,
+    /// A change of what was acked before: answered with OK and a handle that has ended, without effect.
+    Acked,
     /// The offset belongs to no delivery: the broker says that the status is abnormal.
     Abnormal,
 }
@@ -141,7 +144,10 @@ impl Cursor {
     pub(crate) fn change(&mut self, popped_ms: u64, offset: u64, due: Duration, suspended: bool) -> Effect {
         let committed = self.committed;
         let Some(held) = &mut self.held else { return Effect::None };
-        if held.popped_ms != popped_ms || offset < committed {
+        if offset < committed {
+            return Effect::Acked;
+        }
+        if held.popped_ms != popped_ms {
             return Effect::None;
         }
         let Some(bit) = held.bit_of(offset) else { return Effect::Abnormal };

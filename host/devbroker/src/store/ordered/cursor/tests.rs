@@ -53,6 +53,32 @@ fn an_unsuspended_change_speaks_for_its_message_only() {
 }
 
 #[test]
+fn of_changes_that_are_not_suspended_the_longest_counts() {
+    // Renewed one by one, in whatever order.
+    for lengths in [[28, 11, 18], [11, 28, 18], [11, 18, 28]] {
+        let mut cursor = Cursor::default();
+        let batch = take(&mut cursor, at(0), 3, 32).unwrap();
+        for (offset, due) in lengths.into_iter().enumerate() {
+            let due = Duration::from_secs(due);
+            assert_eq!(cursor.change(batch.popped_ms, offset as u64, due, false), Effect::Done);
+        }
+        assert_eq!(cursor.blocked_until(at(11)), Some(Duration::from_secs(28)));
+        assert_eq!(take(&mut cursor, at(28), 3, 32).unwrap().attempt, 2, "renewals are no attempts");
+    }
+}
+
+#[test]
+fn a_change_that_is_not_suspended_takes_a_suspended_one_back() {
+    let mut cursor = Cursor::default();
+    let batch = take(&mut cursor, at(0), 3, 32).unwrap();
+    cursor.change(batch.popped_ms, 0, Duration::from_secs(5), true);
+    cursor.change(batch.popped_ms, 1, Duration::from_secs(22), false);
+    assert_eq!(cursor.blocked_until(at(5)), Some(Duration::from_secs(22)));
+    cursor.change(batch.popped_ms, 0, Duration::from_secs(7), true);
+    assert_eq!(cursor.blocked_until(at(6)), Some(Duration::from_secs(7)), "and the other way round");
+}
+
+#[test]
 fn acks_are_judged_by_the_pop_time() {
     let mut cursor = Cursor::default();
     let first = take(&mut cursor, at(0), 2, 32).unwrap();
