@@ -118,7 +118,7 @@ fn read(
 
     let policy_dir = host.as_ref().map(|host| &*host.policy_dir);
     let mut policies = BTreeMap::new();
-    for block in &document.policies {
+    for block in &mut document.policies {
         let (values, policy) = Policy::read(reporter, block, policy_dir);
         written.insert(block.path.clone(), values);
         policies.extend(policy.map(|policy| (Arc::clone(&block.name), policy)));

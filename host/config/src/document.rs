@@ -138,6 +138,25 @@ impl Block {
         self.raw.remove(key)
     }
 
+    /// Makes one value of the texts below `group`, whose keys are the user's own. What is no text stays where it is, to
+    /// be told of.
+    pub(crate) fn gather(&mut self, group: &str) {
+        let is_below = |key: &str| key.strip_prefix(group).is_some_and(|rest| rest.starts_with('.'));
+        let below: Vec<_> = self.raw.keys().filter(|key| is_below(key)).cloned().collect();
+        let mut pairs = BTreeMap::new();
+        for key in below {
+            let Some(Raw::Text(text)) = self.raw.get(&key) else { continue };
+            pairs.insert(key[group.len() + 1..].to_owned(), text.clone());
+            self.raw.remove(&key);
+            if let Some(spot) = self.spots.remove(&key) {
+                self.spots.entry(group.to_owned()).or_insert(spot);
+            }
+        }
+        if !pairs.is_empty() {
+            self.raw.insert(group.to_owned(), Raw::Pairs(pairs));
+        }
+    }
+
     /// Adds the keys of a table, each after `prefix`.
     fn fill(&mut self, reporter: &mut Reporter<'_>, table: &DeTable<'_>, prefix: &str) {
         for (key, value) in table {
@@ -292,6 +311,14 @@ fn raw(value: &DeValue<'_>) -> Raw {
         DeValue::Boolean(flag) => Raw::Bool(*flag),
         DeValue::Integer(number) => i64::from_str_radix(number.as_str(), number.radix())
             .map_or(Raw::Other("a number beyond 64 bits"), Raw::Integer),
+        DeValue::Array(items) => {
+            let text = |item: &toml::Spanned<DeValue<'_>>| match item.get_ref() {
+                DeValue::String(text) => Some(text.clone().into_owned()),
+                _ => None,
+            };
+            let texts: Option<Vec<_>> = items.iter().map(text).collect();
+            texts.map_or(Raw::Other("an array with other things than texts"), Raw::List)
+        }
         other => Raw::Other(noun(other)),
     }
 }

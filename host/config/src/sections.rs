@@ -13,7 +13,7 @@ use tidegate_connector::options::{OptionError, Side, Table, Values};
 pub use connectors::{SECRET_BYTES_MAX, Sink, Source};
 pub use flow::{Exhausted, FLOW_TABLE, Flow, KeyBy, Valves};
 pub use host::{HOST_TABLE, Host, LogFormat, LogLevel};
-pub use policy::{Limits, Mode, OnError, POLICY_TABLE, Policy};
+pub use policy::{Grants, Limits, Mode, OnError, POLICY_TABLE, Policy};
 
 pub(crate) use connectors::{PolicyNamed, read as read_connector};
 pub(crate) use flow::FLOW_LIVE;

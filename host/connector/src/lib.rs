@@ -11,6 +11,8 @@ mod backoff;
 mod clock;
 pub mod files;
 pub mod options;
+pub mod origin;
+pub mod secret;
 mod sink;
 mod source;
 pub mod units;

@@ -94,6 +94,10 @@ pub enum Kind {
     PolicyName(PolicyUse),
     /// A file or directory; a relative one counts from the directory of the configuration file.
     Path,
+    /// Any number of texts.
+    List,
+    /// Texts under names that the user chooses.
+    Pairs,
 }
 
 /// What a policy is used for.
@@ -131,6 +135,10 @@ pub enum Raw {
     Integer(i64),
     /// `true` or `false`.
     Bool(bool),
+    /// An array of strings.
+    List(Vec<String>),
+    /// A table of strings.
+    Pairs(BTreeMap<String, String>),
     /// Something else that TOML can hold; the text names it, such as `an array`.
     Other(&'static str),
 }
@@ -148,6 +156,10 @@ pub enum Value {
     Duration(Duration),
     /// A size in bytes.
     Size(u64),
+    /// Texts.
+    List(Vec<String>),
+    /// Texts under names.
+    Pairs(BTreeMap<String, String>),
 }
 
 /// The options of one source or sink, checked and with defaults filled in.
@@ -308,8 +320,12 @@ impl Kind {
             }
             (Self::Integer { min, max }, Raw::Integer(n)) => Err(format!("must be {min} to {max}, not {n}")),
             (Self::Bool, Raw::Bool(value)) => Ok(Value::Bool(*value)),
+            (Self::List, Raw::List(texts)) => Ok(Value::List(texts.clone())),
+            (Self::Pairs, Raw::Pairs(pairs)) => Ok(Value::Pairs(pairs.clone())),
             (_, Raw::Integer(n)) => Err(format!("must be {self}, not the number {n}")),
             (_, Raw::Bool(value)) => Err(format!("must be {self}, not {value}")),
+            (_, Raw::List(_)) => Err(format!("must be {self}, not an array")),
+            (_, Raw::Pairs(_)) => Err(format!("must be {self}, not a table")),
             (_, Raw::Other(what)) => Err(format!("must be {self}, not {what}")),
         }
     }
@@ -318,6 +334,7 @@ impl Kind {
     fn read_text(self, text: &str) -> Result<Value, String> {
         match self {
             Self::Text | Self::PolicyName(_) | Self::Path => Ok(Value::Text(text.to_owned())),
+            Self::List | Self::Pairs => Err(format!("must be {self}, not the text `{text}`")),
             Self::Bool => match text {
                 "true" => Ok(Value::Bool(true)),
                 "false" => Ok(Value::Bool(false)),
@@ -384,6 +401,8 @@ impl fmt::Display for Kind {
             Self::Choice(words) => write!(f, "one of `{}`", words.join("`, `")),
             Self::PolicyName(_) => f.write_str("the name of a policy"),
             Self::Path => f.write_str("a path"),
+            Self::List => f.write_str("an array of texts, such as `[\"A\", \"B\"]`"),
+            Self::Pairs => f.write_str("a table of texts, such as `{ NAME = \"TEXT\" }`"),
         }
     }
 }
@@ -396,6 +415,11 @@ impl fmt::Display for Value {
             Self::Bool(value) => write!(f, "{value}"),
             Self::Duration(duration) => f.write_str(&units::format_duration(*duration)),
             Self::Size(bytes) => f.write_str(&units::format_size(*bytes)),
+            Self::List(texts) => write!(f, "{texts:?}"),
+            Self::Pairs(pairs) => {
+                let shown: Vec<_> = pairs.iter().map(|(name, text)| format!("{name} = {text:?}")).collect();
+                write!(f, "{{ {} }}", shown.join(", "))
+            }
         }
     }
 }
@@ -457,6 +481,24 @@ impl Values {
     pub fn size(&self, key: &str) -> Option<u64> {
         match self.values.get(key)? {
             Value::Size(bytes) => Some(*bytes),
+            _ => None,
+        }
+    }
+
+    /// Texts; none when they were not given.
+    #[must_use]
+    pub fn list(&self, key: &str) -> &[String] {
+        match self.values.get(key) {
+            Some(Value::List(texts)) => texts,
+            _ => &[],
+        }
+    }
+
+    /// Texts under names, if they were given.
+    #[must_use]
+    pub fn pairs(&self, key: &str) -> Option<&BTreeMap<String, String>> {
+        match self.values.get(key)? {
+            Value::Pairs(pairs) => Some(pairs),
             _ => None,
         }
     }

@@ -9,6 +9,7 @@ mod decider;
 mod endings;
 mod presence;
 mod receive;
+mod renewer;
 mod settle;
 mod shadow;
 mod sink;
@@ -22,8 +23,8 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tidegate_connector::{Clock, Settler, Sink, Source};
-use tidegate_lease::Valves;
-use tidegate_policy::Throttle;
+use tidegate_lease::{RenewalOptions, Valves};
+use tidegate_policy::{Comparison, Renewing, Throttle};
 use tidegate_telemetry::Telemetry;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
@@ -33,7 +34,6 @@ use self::tap::Taps;
 use crate::key::KeyRule;
 
 pub use presence::AWAY_GRACE;
-pub use shadow::{Comparison, DIFFERENCES_KEPT, Difference, Kind};
 pub use status::{FlowState, FlowStatus, Totals};
 pub use tap::{Onlooker, TooManyOnlookers};
 
@@ -56,6 +56,8 @@ pub struct FlowOptions {
     pub key_rule: KeyRule,
     /// Receives at one time.
     pub receive_workers: usize,
+    /// How leases are renewed, when there is a policy for it.
+    pub renewal: RenewalOptions,
     /// The lease book's bounds and valves.
     pub book: tidegate_lease::Options,
 }
@@ -70,6 +72,8 @@ pub struct FlowParts {
     pub throttle: Option<Throttle>,
     /// Who is asked as well, and not followed.
     pub shadow: Option<Throttle>,
+    /// Who decides about leases that end soon; without one they run out.
+    pub renewing: Option<Renewing>,
     /// Where accepted deliveries go.
     pub sink: Box<dyn Sink>,
     /// Where rejected ones go when the broker has no dead letters of its own.

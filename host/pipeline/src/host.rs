@@ -8,17 +8,15 @@ use futures::future::join_all;
 use tidegate_config::{Config, Exhausted, KeyBy, ReloadPlan};
 use tidegate_connector::options::{OptionError, PolicyUse};
 use tidegate_connector::{Clock, Sink};
-use tidegate_lease::Valves;
+use tidegate_lease::{RenewalOptions, Valves};
 use tidegate_policy::{
-    Engine, EngineError, EngineOptions, Mode, OnError, PolicyHost, PolicySpec, PolicyStatus, Probation,
-    ReloadError, ReloadReport, World,
+    Comparison, Engine, EngineError, EngineOptions, Mode, OnError, PolicyHost, PolicySpec, PolicyStatus,
+    Probation, ReloadError, ReloadReport, World,
 };
-use tidegate_rocketmq::{ConnectError, SourceOptions};
+use tidegate_rocketmq::{ConnectError, Resolving, SourceOptions};
 use tidegate_telemetry::Telemetry;
 
-use crate::flow::{
-    Comparison, Flow, FlowOptions, FlowParts, FlowState, FlowStatus, Onlooker, TooManyOnlookers,
-};
+use crate::flow::{Flow, FlowOptions, FlowParts, FlowState, FlowStatus, Onlooker, TooManyOnlookers};
 use crate::identity::{Identity, IdentityError};
 use crate::key::KeyRule;
 use crate::sinks::{Discard, Stdout};
@@ -257,9 +255,21 @@ impl Host {
         // The configuration has been checked: what a flow names is there.
         let flow = &config.flows[name];
         let source = &config.sources[&flow.source];
-        let source_options = source_options(&flow.source, source)?;
+        let mut source_options = source_options(&flow.source, source)?;
+        if let Some(policy) = &source_options.client.credentials_resolver {
+            // The configuration has been checked, so there is one.
+            if let Some(resolver) = self.policies.resolver(policy).map_err(StartError::Policies)? {
+                source_options.client.credentials = Arc::new(Resolving::new(Arc::new(resolver)));
+            }
+        }
         let workers = source_options.fetch_concurrency;
         let batch_max = source_options.messages_max;
+        let renewal_policy = source_options.renewal_policy.clone();
+        let renewal = RenewalOptions {
+            ahead: source_options.renewal_ahead_time,
+            renew_emitted: flow.renew_emitted,
+            length_max: flow.valves.max_invisible_duration,
+        };
         let mut make_sink = |sink: &Arc<str>| make_sink(config, sink, &flow.source, identity, extras);
         let sink = make_sink(&flow.sink)?;
         let dead_letter = flow.dead_letter.as_ref().map(make_sink).transpose()?;
@@ -277,6 +287,7 @@ impl Host {
             shadow_name: flow.shadow.clone(),
             key_rule: key_rule(&flow.key),
             receive_workers: workers,
+            renewal,
             book: tidegate_lease::Options {
                 // What waits is bounded by the queue, what the sink works on by its credits.
                 budget_messages: queue_messages + sink.credits(),
@@ -292,6 +303,7 @@ impl Host {
             source: connection.source,
             settler: connection.settler,
             throttle: flow.throttle.as_ref().and_then(|policy| self.policies.throttle(policy)),
+            renewing: renewal_policy.and_then(|policy| self.policies.renewing(&policy)),
             shadow: flow.shadow.as_ref().and_then(|policy| self.policies.throttle(policy)),
             sink,
             dead_letter,
@@ -307,8 +319,10 @@ async fn start_policies(
     telemetry: Telemetry,
 ) -> Result<Arc<PolicyHost>, StartError> {
     let specs = policy_specs(config);
-    let options = engine_options(&specs, clock);
-    let last_good = config.host.state_dir.join("policies");
+    let state_dir = &config.host.state_dir;
+    let options =
+        EngineOptions { cache_dir: Some(state_dir.join("compiled")), ..engine_options(&specs, clock) };
+    let last_good = state_dir.join("policies");
     let started = tokio::task::spawn_blocking(move || {
         let engine = Engine::new(options, telemetry).map_err(StartError::Engine)?;
         PolicyHost::start(&engine, specs, Some(last_good)).map_err(StartError::Policies)
@@ -359,6 +373,7 @@ pub fn policy_spec(name: &Arc<str>, policy: &tidegate_config::Policy, world: Opt
             tidegate_config::OnError::Stop => OnError::Stop,
         },
         limits: limits(&policy.limits),
+        grants: grants(&policy.grants),
         sha256: policy.sha256.clone(),
         mode: match policy.mode {
             tidegate_config::Mode::Enforce => Mode::Enforce,
@@ -378,10 +393,21 @@ const fn world(used_as: PolicyUse) -> World {
     }
 }
 
+fn grants(grants: &tidegate_config::Grants) -> tidegate_policy::Grants {
+    let directories = grants.directories.iter();
+    tidegate_policy::Grants {
+        env: grants.env.iter().map(|name| name.as_str().into()).collect(),
+        directories: directories.map(|(name, path)| (name.as_str().into(), path.clone())).collect(),
+        http: grants.http.clone(),
+        http_ca_file: grants.http_ca_file.clone(),
+    }
+}
+
 fn limits(limits: &tidegate_config::Limits) -> tidegate_policy::Limits {
     tidegate_policy::Limits {
         deadline: limits.deadline,
         start_deadline: limits.start_deadline,
+        resolve_timeout: limits.resolve_timeout,
         memory_bytes: limits.memory_bytes,
         file_bytes_max: limits.file_bytes_max,
         rules_bytes_max: limits.rules_bytes_max,

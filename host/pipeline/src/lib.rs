@@ -13,8 +13,7 @@ mod record;
 pub mod sinks;
 
 pub use flow::{
-    AWAY_GRACE, Comparison, DIFFERENCES_KEPT, Difference, Flow, FlowOptions, FlowParts, FlowState,
-    FlowStatus, Kind, Onlooker, TooManyOnlookers, Totals,
+    AWAY_GRACE, Flow, FlowOptions, FlowParts, FlowState, FlowStatus, Onlooker, TooManyOnlookers, Totals,
 };
 pub use host::{
     DrainReport, Extras, Host, StartError, engine_options, policy_spec, policy_specs, source_options,

@@ -131,6 +131,11 @@ impl Rig {
             shadow_name: None,
             key_rule: KeyRule::LiteTopic,
             receive_workers: 1,
+            renewal: tidegate_lease::RenewalOptions {
+                ahead: Duration::from_secs(5),
+                renew_emitted: false,
+                length_max: Duration::from_secs(60),
+            },
             book: tidegate_lease::Options {
                 budget_messages: 64,
                 seed: 7,
@@ -142,6 +147,7 @@ impl Rig {
             settler: connection.settler,
             throttle: None,
             shadow: None,
+            renewing: None,
             sink,
             dead_letter,
         };

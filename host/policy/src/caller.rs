@@ -89,8 +89,10 @@ impl Caller {
         let loaded = self.policy.live.load();
         let Some(generation) = loaded.as_ref() else { return Err(self.not_asked(Cause::NotLoaded)) };
         if let Err(cause) = self.policy.admit(occasion.now, occasion.message) {
-            // An instance that is not asked for a second or more need not take its place in the pool.
-            *self.slot.lock() = None;
+            if cause != Cause::Poison {
+                // An instance that is not asked for a second or more need not take its place in the pool.
+                *self.slot.lock() = None;
+            }
             return Err(self.not_asked(cause));
         }
         let timer = timer(&mut self.until_timed);

@@ -8,6 +8,7 @@ use wasmtime::{Trap, WasmBacktrace};
 
 use crate::deadline::DeadlineExceeded;
 use crate::limiter::LimitExceeded;
+use crate::log_tail::printable;
 use crate::state::StateError;
 
 /// Why a policy did not decide.
@@ -118,8 +119,12 @@ impl Failure {
     pub(crate) fn of(error: &wasmtime::Error, said: Vec<String>, spent: Duration) -> Self {
         /// Enough to see who called whom; a recursion repeats itself.
         const FRAMES_MAX: usize = 8;
+        /// A mangled name with its types may be long.
+        const NAME_BYTES_MAX: usize = 256;
         let frames = error.downcast_ref::<WasmBacktrace>().map_or_else(Vec::new, |trace| {
-            let names = trace.frames().iter().map(|frame| frame.func_name().unwrap_or("?").to_owned());
+            // The guest's own file names its functions.
+            let names = trace.frames().iter().map(|frame| frame.func_name().unwrap_or("?"));
+            let names = names.map(|name| printable(name, NAME_BYTES_MAX));
             names.take(FRAMES_MAX).collect()
         });
         let (cause, message) = classify(error);

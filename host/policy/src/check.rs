@@ -4,9 +4,11 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use crate::bindings::v1::lifecycle::{Parameter, ParameterKind};
+use crate::bindings::v1::lifecycle::{Description, Parameter, ParameterKind};
 use crate::engine::Engine;
+use crate::files::Files;
 use crate::ladder::{Ladder, RungOutcome, RungReport};
+use crate::prepared::Prepared;
 use crate::section::Trailer;
 use crate::spec::PolicySpec;
 use crate::world::{World, grants_needed};
@@ -84,23 +86,39 @@ pub fn check(engine: &Engine, spec: &PolicySpec) -> CheckReport {
     let mut ladder = Ladder::default();
     let files = ladder.read(spec);
     let candidate = files.as_ref().ok().and_then(|files| ladder.check(engine, spec, files, None).ok());
-    let prepared = candidate.as_ref().map(|candidate| &candidate.prepared);
+    let prepared = candidate.as_ref().map(|candidate| &*candidate.prepared);
+    report(spec, files.ok().as_ref(), prepared, ladder)
+}
+
+/// What came of a climb: `prepared` when every check passed.
+pub(crate) fn report(
+    spec: &PolicySpec,
+    files: Option<&Files>,
+    prepared: Option<&Prepared>,
+    ladder: Ladder,
+) -> CheckReport {
     CheckReport {
         policy: Arc::clone(&spec.name),
-        passed: candidate.is_some(),
-        component_sha256: files.ok().map(|files| files.component_sha256),
+        passed: prepared.is_some(),
+        component_sha256: files.map(|files| Arc::clone(&files.component_sha256)),
         world: prepared.map(|prepared| prepared.world),
         observes: prepared.is_some_and(|prepared| prepared.linked.observes()),
         imports: prepared.map(|prepared| prepared.imports.clone()).unwrap_or_default(),
         grants_needed: prepared.map(|prepared| grants_needed(&prepared.imports)).unwrap_or_default(),
         trailer: prepared.and_then(|prepared| prepared.trailer.clone()),
-        description: prepared.map(|prepared| Described {
-            name: prepared.description.name.clone(),
-            version: prepared.description.version.clone(),
-            summary: prepared.description.summary.clone(),
-            parameters: prepared.description.parameters.iter().map(parameter).collect(),
-        }),
+        description: prepared.map(|prepared| Described::of(&prepared.description)),
         rungs: ladder.into_rungs(),
+    }
+}
+
+impl Described {
+    pub(crate) fn of(description: &Description) -> Self {
+        Self {
+            name: description.name.clone(),
+            version: description.version.clone(),
+            summary: description.summary.clone(),
+            parameters: description.parameters.iter().map(parameter).collect(),
+        }
     }
 }
 

@@ -31,6 +31,8 @@ pub(crate) struct Deadline {
     halves: u32,
     /// Processor time of the thread at the first look.
     noted: Option<Duration>,
+    /// The host made the guest wait since the last look.
+    waited: bool,
 }
 
 impl Deadline {
@@ -44,7 +46,14 @@ impl Deadline {
         }
         self.halves = 0;
         self.noted = None;
+        self.waited = false;
         u64::from(self.half_ticks)
+    }
+
+    /// Tells that the host made the guest wait: that was no time of its own, so the watch begins anew at the next
+    /// look, which is due at once when the wait was long. Whoever makes guests wait bounds how often.
+    pub(crate) const fn handle_wait(&mut self) {
+        self.waited = true;
     }
 
     /// Computing time of an entry that failed, given the thread's processor time: nothing when it ended before the
@@ -59,6 +68,11 @@ impl Deadline {
 
     /// Decides at an expiry, given the thread's processor time, if the system tells it.
     pub(crate) fn handle_expiry(&mut self, running: Option<Duration>) -> wasmtime::Result<UpdateDeadline> {
+        if std::mem::take(&mut self.waited) {
+            self.halves = 0;
+            self.noted = None;
+            return Ok(UpdateDeadline::Continue(u64::from(self.half_ticks)));
+        }
         let half = TICK * self.half_ticks;
         self.halves += 1;
         let ran = match (self.noted, running) {
@@ -133,6 +147,23 @@ mod tests {
         assert_eq!(deadline.spent(ms(100)), Duration::ZERO, "waited for a processor");
         assert!(deadline.handle_expiry(ms(103)).is_err());
         assert_eq!(deadline.spent(ms(103)), Duration::from_millis(6), "a loop");
+    }
+
+    #[test]
+    fn a_wait_in_the_host_is_not_the_guests() {
+        let mut deadline = Deadline::default();
+        deadline.arm(Duration::from_millis(5));
+        // More waits than a guest may stand still for, with no processor time at all.
+        for _ in 0..3 * HALVES_MAX {
+            deadline.handle_wait();
+            assert!(deadline.handle_expiry(ms(100)).is_ok());
+            assert_eq!(deadline.spent(ms(100)), Duration::ZERO);
+        }
+        // And where the system tells no processor time.
+        deadline.handle_wait();
+        assert!(deadline.handle_expiry(None).is_ok());
+        assert!(deadline.handle_expiry(ms(100)).is_ok(), "half way, counted from the end of the wait");
+        assert!(deadline.handle_expiry(ms(103)).is_err(), "a loop after a wait is stopped");
     }
 
     #[test]

@@ -86,7 +86,7 @@ impl Files {
 }
 
 impl Rules {
-    fn read(file: &Path, bytes_max: u64) -> Result<Self, LoadError> {
+    pub(crate) fn read(file: &Path, bytes_max: u64) -> Result<Self, LoadError> {
         let bytes =
             read_capped(file, bytes_max, "limits.rules-size", |path| LoadError::RulesAbsent { path })?;
         let sha256 = sha256(&bytes);

@@ -9,6 +9,7 @@ use wasmtime::component::{HasData, Resource};
 
 use crate::bindings::v1::given::{clock, delivery, log, outgoing, state};
 use crate::deadline::Deadline;
+use crate::grants::{Access, Budget};
 use crate::limiter::Limiter;
 use crate::log_tail::LogTail;
 use crate::random::SplitMix64;
@@ -61,6 +62,10 @@ pub(crate) struct Guest {
     pub(crate) lease: Option<Lease>,
     /// Set for the length of a decision about a record.
     pub(crate) record: Option<Record>,
+    /// What it was granted, if anything.
+    pub(crate) access: Option<Arc<Access>>,
+    /// What is left of that to the call.
+    pub(crate) budget: Budget,
     state: Arc<State>,
 }
 
@@ -114,6 +119,8 @@ impl Guest {
             call: None,
             lease: None,
             record: None,
+            access: None,
+            budget: Budget::default(),
             state,
         }
     }

@@ -16,6 +16,7 @@ use crate::loader::{Command, Loader, ReloadReport};
 use crate::partitioner::Partitioner;
 use crate::policy::Policy;
 use crate::renewal::Renewing;
+use crate::resolver::{PolicyAsker, Resolver};
 use crate::spec::PolicySpec;
 use crate::status::PolicyStatus;
 use crate::throttle::Throttle;
@@ -32,6 +33,8 @@ const LOADER_STACK_BYTES: usize = 4 << 20;
 /// The policies of one host.
 pub struct PolicyHost {
     policies: BTreeMap<Arc<str>, Arc<Policy>>,
+    /// Those that were asked for: each has a thread.
+    resolvers: Mutex<BTreeMap<Arc<str>, Resolver>>,
     commands: SyncSender<Command>,
     loader: Mutex<Option<JoinHandle<()>>>,
 }
@@ -89,7 +92,7 @@ impl PolicyHost {
             .map_err(StartError::Thread)?;
         // An error would mean that the loader panicked; its policies are then not loaded, as their status says.
         let _ = started.recv();
-        Ok(Self { policies, commands, loader: Mutex::new(Some(thread)) })
+        Ok(Self { policies, resolvers: Mutex::default(), commands, loader: Mutex::new(Some(thread)) })
     }
 
     /// The throttle policy of that name.
@@ -108,6 +111,29 @@ impl PolicyHost {
     #[must_use]
     pub fn partitioner(&self, name: &str) -> Option<Partitioner> {
         self.policies.get(name).map(|policy| Partitioner(Arc::clone(policy)))
+    }
+
+    /// The credential resolver of that name: always the same one, so that whoever needs the same secret asks once.
+    ///
+    /// # Errors
+    /// When the system gives no thread for it.
+    pub fn resolver(&self, name: &str) -> Result<Option<Resolver>, StartError> {
+        let Some(policy) = self.policies.get(name) else { return Ok(None) };
+        let mut resolvers = self.resolvers.lock();
+        if let Some(resolver) = resolvers.get(name) {
+            return Ok(Some(resolver.clone()));
+        }
+        let engine = &policy.engine;
+        let resolver = Resolver::start(
+            Arc::clone(&policy.name),
+            Box::new(PolicyAsker::new(policy)),
+            engine.next_seed(),
+            engine.clock(),
+            engine.telemetry().clone(),
+        )
+        .map_err(StartError::Thread)?;
+        resolvers.insert(Arc::clone(&policy.name), resolver.clone());
+        Ok(Some(resolver))
     }
 
     /// All policies as they are now, by name.

@@ -6,13 +6,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate_model::{Deferral, Renewal, Verdict};
+use tidegate_model::{Deferral, Instant, Renewal, Verdict};
 use wasmtime::Store;
 
 use crate::bindings::v1::{credentials, lifecycle, observer, renewal, throttle};
 use crate::cause::{Cause, Failure};
 use crate::deadline::thread_time;
 use crate::engine::Engine;
+use crate::grants::{Access, Budget, Scrubber};
 use crate::guest::{Call, CurrentLease, CurrentMessage, CurrentRecord, Guest, Lease, Moment, Record};
 use crate::log_tail::{Line, printable};
 use crate::prepared::{Entries, Linked};
@@ -21,6 +22,9 @@ use crate::state::State;
 
 /// Bytes of a reason that a policy gives; it reaches logs and dead letters.
 const REASON_BYTES_MAX: usize = 256;
+
+/// Bytes of a sentence that a policy says about itself or its rules; it reaches logs and terminals.
+const SENTENCE_BYTES_MAX: usize = 1 << 10;
 
 /// A live instance.
 pub(crate) struct Instance {
@@ -41,10 +45,15 @@ impl Instance {
     ) -> Result<Self, Failure> {
         // A limit beyond the pool's slots would show as a panic of the guest and not as what it is.
         let memory_bytes = limits.memory_bytes.min(engine.memory_bytes_max());
-        let guest = Guest::new(memory_bytes, limits.log_bytes_per_call, Arc::clone(state), moment);
+        let mut guest = Guest::new(memory_bytes, limits.log_bytes_per_call, Arc::clone(state), moment);
+        guest.access = Some(Arc::clone(linked.access()));
         let mut store = Store::new(engine.wasm(), guest);
         store.limiter(|guest| &mut guest.limiter);
         store.set_hostcall_fuel(limits.hostcall_bytes);
+        if engine.counts_fuel() {
+            // Counted and not limited: that is what deadlines are for. The engine was set up to count.
+            let _ = store.set_fuel(u64::MAX);
+        }
         store.set_max_component_handles(limits.handles);
         store.epoch_deadline_callback(|mut store| store.data_mut().deadline.handle_expiry(thread_time()));
         arm(&mut store, limits.start_deadline);
@@ -56,9 +65,16 @@ impl Instance {
 
     /// Asks the policy what it is.
     pub(crate) fn describe(&mut self, limits: &Limits) -> Result<lifecycle::Description, Failure> {
-        self.enter(limits.start_deadline, |entries, store| {
+        let mut description = self.enter(limits.start_deadline, |entries, store| {
             entries.lifecycle.tidegate_policy_lifecycle().call_describe(store)
-        })
+        })?;
+        description.summary = printable(&description.summary, SENTENCE_BYTES_MAX);
+        for parameter in &mut description.parameters {
+            parameter.summary = printable(&parameter.summary, SENTENCE_BYTES_MAX);
+            parameter.default =
+                parameter.default.take().map(|default| printable(&default, SENTENCE_BYTES_MAX));
+        }
+        Ok(description)
     }
 
     /// Gives the policy its rules; the inner error is the policy's own refusal.
@@ -67,9 +83,13 @@ impl Instance {
         limits: &Limits,
         rules: &str,
     ) -> Result<Result<(), lifecycle::ConfigError>, Failure> {
-        self.enter(limits.start_deadline, |entries, store| {
+        let answer = self.enter(limits.start_deadline, |entries, store| {
             entries.lifecycle.tidegate_policy_lifecycle().call_configure(store, rules)
-        })
+        })?;
+        Ok(answer.map_err(|error| lifecycle::ConfigError {
+            key: printable(&error.key, REASON_BYTES_MAX),
+            message: printable(&error.message, SENTENCE_BYTES_MAX),
+        }))
     }
 
     /// Asks a throttle policy for a verdict.
@@ -115,17 +135,31 @@ impl Instance {
         }
     }
 
-    /// Asks a resolver; the inner error is its own word.
+    /// Asks a resolver, which may make requests until `until`; the inner error is its own word.
     pub(crate) fn resolve(
         &mut self,
         deadline: Duration,
+        until: Instant,
         moment: Moment,
         request: &credentials::Request,
     ) -> Result<Result<credentials::Resolved, credentials::Failure>, Failure> {
-        self.store.data_mut().moment = moment;
-        self.enter(deadline, |entries, store| match &entries.credentials {
+        let guest = self.store.data_mut();
+        guest.moment = moment;
+        guest.budget = Budget::until(until);
+        let answer = self.enter(deadline, |entries, store| match &entries.credentials {
             Some(credentials) => credentials.tidegate_policy_credentials().call_resolve(store, request),
             None => Err(wasmtime::Error::msg("it does not export `credentials`")),
+        });
+        let guest = self.store.data_mut();
+        guest.budget = Budget::default();
+        let Some(access) = &guest.access else { return answer };
+        Ok(match answer? {
+            Ok(resolved) => {
+                // Known before its log lines leave the host.
+                learn(access.scrubber(), &resolved.secret);
+                Ok(resolved)
+            }
+            Err(failure) => Err(scrubbed(access.scrubber(), failure)),
         })
     }
 
@@ -171,13 +205,23 @@ impl Instance {
 
     /// Lines that the last entry wrote and how many more there were; `None` when it wrote nothing.
     pub(crate) fn take_log(&mut self) -> Option<(Vec<Line>, u64)> {
-        let log = &mut self.store.data_mut().log;
-        (!log.is_empty()).then(|| log.take())
+        let guest = self.store.data_mut();
+        (!guest.log.is_empty()).then(|| {
+            let (mut lines, dropped) = guest.log.take();
+            scrub(guest.access.as_deref(), &mut lines);
+            (lines, dropped)
+        })
     }
 
     /// Bytes of memories and tables that it has now.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.store.data().limiter.used_bytes()
+    }
+
+    /// What it has executed since its start, in wasmtime's fuel (about one for each instruction); `None` when the
+    /// engine does not count.
+    pub(crate) fn fuel_spent(&self) -> Option<u64> {
+        self.store.get_fuel().ok().map(|left| u64::MAX - left)
     }
 
     fn enter<T>(
@@ -200,8 +244,40 @@ fn arm(store: &mut Store<Guest>, deadline: Duration) {
 fn failure(store: &mut Store<Guest>, error: &wasmtime::Error) -> Failure {
     let guest = store.data_mut();
     let spent = guest.deadline.spent(thread_time());
-    let (lines, _) = guest.log.take();
+    let (mut lines, _) = guest.log.take();
+    scrub(guest.access.as_deref(), &mut lines);
     Failure::of(error, lines.into_iter().map(|line| line.text).collect(), spent)
+}
+
+/// Takes out of lines what the policy was given.
+fn scrub(access: Option<&Access>, lines: &mut [Line]) {
+    let Some(access) = access else { return };
+    for line in lines {
+        line.text = access.scrubber().scrub(&line.text);
+    }
+}
+
+fn learn(scrubber: &Scrubber, secret: &credentials::Secret) {
+    match secret {
+        credentials::Secret::None => {}
+        credentials::Secret::AccessKey(keys) => {
+            scrubber.learn(&keys.secret);
+            scrubber.learn(keys.session_token.as_deref().unwrap_or_default());
+        }
+        credentials::Secret::Login(login) => scrubber.learn(&login.password),
+        credentials::Secret::Bearer(token) => scrubber.learn(token),
+        credentials::Secret::Identity(identity) => scrubber.learn(&identity.private_key),
+    }
+}
+
+/// Its own word, fit for a log.
+fn scrubbed(scrubber: &Scrubber, failure: credentials::Failure) -> credentials::Failure {
+    let clean = |text: String| printable(&scrubber.scrub(&text), REASON_BYTES_MAX);
+    match failure {
+        credentials::Failure::Unavailable(text) => credentials::Failure::Unavailable(clean(text)),
+        credentials::Failure::Denied(text) => credentials::Failure::Denied(clean(text)),
+        credentials::Failure::Other(text) => credentials::Failure::Other(clean(text)),
+    }
 }
 
 /// The ladder lets only components of the right world through.

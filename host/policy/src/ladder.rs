@@ -10,15 +10,17 @@ use wasmparser::{Validator, WasmFeatures};
 
 use crate::bindings::v1::lifecycle::Description;
 use crate::cause::Failure;
-use crate::engine::Engine;
+use crate::engine::{Compiled, Engine};
 use crate::error::{LoadError, Rung};
 use crate::files::Files;
+use crate::grants::{Access, Grants};
 use crate::guest::{Call, Lease, Moment, Record};
 use crate::instance::Instance;
+use crate::log_tail::printable;
 use crate::prepared::{Linked, Prepared};
 use crate::random::SplitMix64;
 use crate::rules::{self, Complaint, Source};
-use crate::section::{Kind, Outline, Trailer, TrailerState, kind, outline};
+use crate::section::{self, Built, Kind, Outline, Trailer, TrailerState, kind, outline};
 use crate::spec::{Limits, PolicySpec};
 use crate::state::State;
 use crate::world::{self, World};
@@ -90,7 +92,7 @@ impl Ladder {
     ) -> Result<Candidate, LoadError> {
         let limits = &spec.limits;
         let state = Arc::new(State::new(SELF_TEST_STATE_ENTRIES));
-        let (prepared, mut instance) = match live.filter(|live| live.sha256 == files.component_sha256) {
+        let (prepared, mut instance) = match live.filter(|live| is_compiled(live, spec, files)) {
             Some(live) => {
                 self.climb(Rung::Digest, || digest(spec, files))?;
                 let instance = self.instantiate(engine, &live.linked, limits, &state)?;
@@ -145,7 +147,7 @@ impl Ladder {
     }
 
     /// What depends on the component alone.
-    fn prepare(
+    pub(crate) fn prepare(
         &mut self,
         engine: &Engine,
         spec: &PolicySpec,
@@ -156,18 +158,29 @@ impl Ladder {
         self.climb(Rung::Format, || format(spec, bytes))?;
         self.climb(Rung::Digest, || digest(spec, files))?;
         let outline = self.climb(Rung::Validate, || validate(spec, bytes))?;
-        let trailer = self.climb(Rung::Section, || section(spec, &outline))?;
+        let trailer = self.climb(Rung::Section, || section(spec, bytes, &outline))?;
         self.climb(Rung::Version, || version(&outline))?;
         let world = self.climb(Rung::Exports, || exports(spec, &outline))?;
-        self.climb(Rung::Imports, || imports(world, &outline))?;
+        self.climb(Rung::Imports, || imports(world, &spec.grants, &outline))?;
         let component = self.climb(Rung::Compile, || {
-            Ok((engine.compile(Arc::clone(bytes), spec.limits.compile_timeout)?, None))
+            let sha256 = Arc::clone(&files.component_sha256);
+            let (component, compiled) =
+                engine.compile(Arc::clone(bytes), sha256, spec.limits.compile_timeout)?;
+            let from_cache = compiled == Compiled::FromCache;
+            Ok((component, from_cache.then(|| "compiled at an earlier start".to_owned())))
         })?;
         let linked = self.climb(Rung::Link, || {
+            let access = Arc::new(Access::new(
+                spec.grants.clone(),
+                Arc::clone(&spec.name),
+                spec.limits.hostcall_bytes,
+                engine.clock(),
+                engine.telemetry().clone(),
+            ));
             let linked = engine
-                .linker(world)
+                .linker(world, &spec.grants)
                 .and_then(|linker| linker.instantiate_pre(&component))
-                .and_then(|component| Linked::new(component, world, outline.observes()));
+                .and_then(|component| Linked::new(component, world, outline.observes(), access));
             let linked = linked.map_err(|error| LoadError::Link { message: format!("{error:#}") })?;
             Ok((linked, None))
         })?;
@@ -232,6 +245,13 @@ impl Asking<'_> {
     }
 }
 
+/// Whether what runs is what a candidate's component would become.
+fn is_compiled(live: &Prepared, spec: &PolicySpec, files: &Files) -> bool {
+    live.sha256 == files.component_sha256
+        && *live.linked.grants() == spec.grants
+        && spec.world.is_none_or(|world| world == live.world)
+}
+
 /// An error with its causes.
 pub(crate) fn sentence(error: &LoadError) -> String {
     use std::error::Error as _;
@@ -244,6 +264,9 @@ pub(crate) fn sentence(error: &LoadError) -> String {
     }
     text
 }
+
+/// Bytes of a name or a version, which are labels of metrics and keys of files.
+const NAME_BYTES_MAX: usize = 128;
 
 /// State for a self-test, which must not touch the policy's own.
 const SELF_TEST_STATE_ENTRIES: usize = 64;
@@ -379,22 +402,31 @@ fn validate(spec: &PolicySpec, bytes: &[u8]) -> Step<Outline> {
     Ok((outline(bytes).map_err(invalid)?, None))
 }
 
-fn section(spec: &PolicySpec, outline: &Outline) -> Step<Option<Trailer>> {
+fn section(spec: &PolicySpec, bytes: &[u8], outline: &Outline) -> Step<Option<Trailer>> {
+    let broken = |message| LoadError::Section { path: spec.component.clone(), message };
     match &outline.trailer {
         TrailerState::Whole(trailer) => {
-            let built = trailer.built.as_ref();
-            let note = built.map(|built| format!("{} {}, {}", built.name, built.version, built.sdk));
-            Ok((Some(trailer.clone()), note))
+            Ok((Some(trailer.clone()), trailer.built.as_ref().map(said_of)))
         }
-        TrailerState::Absent => {
-            let note =
-                "none: built by another tool than `tidegate policy build`, so nothing proves it complete";
-            Ok((None, Some(note.to_owned())))
-        }
-        TrailerState::Broken(message) => {
-            Err(LoadError::Section { path: spec.component.clone(), message: message.clone() })
-        }
+        TrailerState::Absent => match section::built(bytes) {
+            // A file that is cut after its exports is a component still, and perhaps one that observes no more.
+            Some(built) => Err(broken(format!(
+                "{} was built with the SDK, and the section that ends such a file is missing (a whole \
+                 copy has it; `tidegate policy build` adds it to what another tool encoded)",
+                said_of(&built)
+            ))),
+            None => {
+                let note = "none: built by another tool than `tidegate policy build`, so nothing proves it complete";
+                Ok((None, Some(note.to_owned())))
+            }
+        },
+        TrailerState::Broken(message) => Err(broken(message.clone())),
     }
+}
+
+/// The file's own words, which nobody has checked.
+fn said_of(built: &Built) -> String {
+    printable(&format!("{} {}, {}", built.name, built.version, built.sdk), 3 * NAME_BYTES_MAX)
 }
 
 /// Read from names alone, before anything is compiled.
@@ -417,9 +449,11 @@ fn exports(spec: &PolicySpec, outline: &Outline) -> Step<World> {
     }
 }
 
-fn imports(world: World, outline: &Outline) -> Step<()> {
+fn imports(world: World, grants: &Grants, outline: &Outline) -> Step<()> {
     for import in &outline.imports {
-        if let Some(advice) = world::import_advice(world, import) {
+        if let Some(advice) =
+            world::import_advice(world, import).or_else(|| world::grant_advice(grants, import))
+        {
             return Err(LoadError::Import { import: import.clone(), advice });
         }
     }
@@ -430,6 +464,16 @@ fn check_description(description: &Description) -> Result<(), LoadError> {
     let parameters = &description.parameters;
     if description.name.is_empty() {
         return Err(LoadError::Description("it has no name".to_owned()));
+    }
+    let names = parameters.iter().map(|parameter| ("the name of a parameter", &parameter.name));
+    let own = [("its name", &description.name), ("its version", &description.version)];
+    for (what, name) in own.into_iter().chain(names) {
+        if name.len() > NAME_BYTES_MAX || name.chars().any(char::is_control) {
+            let name = printable(name, NAME_BYTES_MAX);
+            return Err(LoadError::Description(format!(
+                "{what} is one line of at most {NAME_BYTES_MAX} bytes, and not `{name}`"
+            )));
+        }
     }
     for (n, parameter) in parameters.iter().enumerate() {
         if parameter.name.is_empty() || parameters[..n].iter().any(|other| other.name == parameter.name) {

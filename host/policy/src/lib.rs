@@ -9,22 +9,29 @@
 //!
 //! This crate knows no broker, does not interpret verdicts, and lets no trap out. It blocks the calling thread for
 //! the length of a decision and is not async.
-#![forbid(unsafe_code)]
+//!
+//! `unsafe_code` is denied and not forbidden, for one function: loading what the host itself compiled earlier (`cache`)
+//! cannot be said otherwise.
+#![deny(unsafe_code)]
 
 mod answer_kind;
 mod bindings;
 mod breaker;
+mod cache;
 mod caller;
 mod cause;
 mod check;
+mod comparison;
 mod deadline;
 mod engine;
 mod error;
 mod files;
 mod gate;
 mod generation;
+mod grants;
 mod guest;
 mod host;
+mod inspection;
 mod instance;
 mod ladder;
 mod last_good;
@@ -38,8 +45,11 @@ mod poison;
 mod policy;
 mod prepared;
 mod random;
+mod recording;
 mod renewal;
+mod resolver;
 mod rules;
+mod sandbox;
 mod section;
 mod spec;
 mod state;
@@ -47,22 +57,30 @@ mod status;
 mod throttle;
 mod ticker;
 mod watch;
+mod workbench;
 mod world;
 
 pub use cause::{Cause, Failure};
 pub use check::{CheckReport, Described, DescribedParameter, check};
+pub use comparison::{Comparison, DIFFERENCES_KEPT, Difference, Kind};
 pub use engine::{Allocator, Engine, EngineError, EngineOptions};
 pub use error::{LoadError, ReloadError, RollbackError, Rung};
+pub use grants::Grants;
 pub use host::{PolicyHost, StartError};
+pub use inspection::{InspectError, Inspection, inspect};
 pub use ladder::{RungOutcome, RungReport};
 pub use loader::ReloadReport;
 pub use outcome::{Ending, Outcome};
 pub use partitioner::{OutgoingRecord, Partitioner, PartitionerCaller};
+pub use recording::{Header, MASKED, Masking, Recorded, RecordingError, RecordingReader};
 pub use renewal::{LeaseFacts, RenewalCaller, Renewing};
+pub use resolver::{FailureKind, Resolve, ResolveFailure, Resolved, Resolver};
 pub use rules::{RuleError, RuleErrors};
-pub use section::{Built, EncodeError, Trailer, encode_component};
+pub use sandbox::{Sandbox, shown};
+pub use section::{Built, EncodeError, Trailer, encode_component, seal_component};
 pub use spec::{Limits, Mode, OnError, PolicySpec, Probation};
 pub use state::Sizes;
 pub use status::{Active, BreakerStatus, CallCounts, LastError, LastFailure, PolicyState, PolicyStatus};
 pub use throttle::{Answer, Question, Throttle, ThrottleCaller};
+pub use workbench::{LogLine, Probe, RulesFrom, Trace, Workbench};
 pub use world::World;

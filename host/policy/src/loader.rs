@@ -276,7 +276,8 @@ impl Loaded {
                 self.policy.set_refused(None);
                 self.policy.unchanged();
             }
-            Ok(Loading::StillRefused | Loading::Unsettled) => {}
+            Ok(Loading::StillRefused) => self.policy.still_refused(),
+            Ok(Loading::Unsettled) => {}
             Err(error) => {
                 self.handle_refusal(engine.clock().now(), error);
                 self.policy.rejected(error);
@@ -301,6 +302,8 @@ impl Loaded {
             live.prepared.sha256 == digests.0
                 && live.rules_sha256 == digests.1
                 && live.limits == spec.limits
+                && spec.world.is_none_or(|world| world == live.prepared.world)
+                && *live.prepared.linked.grants() == spec.grants
                 && live.origin != Origin::LastGood
                 && spec.sha256.as_deref().is_none_or(|pinned| pinned.eq_ignore_ascii_case(&digests.0))
         });

@@ -43,15 +43,16 @@ impl Poison {
             && self.failures.lock().peek(self.key(message)).is_some_and(|count| *count >= FAILURES_MAX)
     }
 
-    /// Counts a failure; true when it is the one after which the policy is not asked any more.
-    pub(crate) fn handle_failure(&self, message: &MessageId) -> bool {
+    /// Counts a failure; answers how many there were of the message. After [`FAILURES_MAX`] the policy is not asked
+    /// about it any more.
+    pub(crate) fn handle_failure(&self, message: &MessageId) -> u32 {
         let key = self.key(message);
         let mut failures = self.failures.lock();
         let (count, _) = failures.touch(key, || 0);
         *count = count.saturating_add(1);
-        let is_last = *count == FAILURES_MAX;
+        let count = *count;
         self.known.store(true, Ordering::Release);
-        is_last
+        count
     }
 
     /// Another generation came into force.
@@ -73,11 +74,11 @@ mod tests {
     fn a_message_is_given_up_after_its_third_failure_and_others_are_not() {
         let poison = Poison::new();
         let (bad, good) = (MessageId::from("bad"), MessageId::from("good"));
-        assert!(!poison.handle_failure(&bad) && !poison.holds(&bad));
-        assert!(!poison.handle_failure(&bad) && !poison.holds(&bad));
-        assert!(poison.handle_failure(&bad), "told once");
+        assert!(poison.handle_failure(&bad) == 1 && !poison.holds(&bad));
+        assert!(poison.handle_failure(&bad) == 2 && !poison.holds(&bad));
+        assert_eq!(poison.handle_failure(&bad), FAILURES_MAX);
         assert!(poison.holds(&bad) && !poison.holds(&good));
-        assert!(!poison.handle_failure(&bad));
+        assert_eq!(poison.handle_failure(&bad), FAILURES_MAX + 1, "by a call that had begun before");
         poison.forget();
         assert!(!poison.holds(&bad));
     }

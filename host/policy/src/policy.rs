@@ -19,7 +19,7 @@ use crate::gate::Gate;
 use crate::generation::{Digests, Generation, Origin, Trial};
 use crate::ladder::{Candidate, sentence};
 use crate::log_tail::{Level, Line};
-use crate::poison::Poison;
+use crate::poison::{self, Poison};
 use crate::spec::PolicySpec;
 use crate::state::State;
 
@@ -58,8 +58,14 @@ struct Succession {
     previous: Option<Arc<Generation>>,
     /// All that may still be in use.
     alive: Vec<Weak<Generation>>,
-    /// Contents that were refused or rolled back: not to be tried again before they change.
-    refused: Option<Digests>,
+    refused: Option<Refused>,
+}
+
+/// Contents that were refused or rolled back: not to be tried again before they change.
+struct Refused {
+    digests: Digests,
+    /// Why, to be said again when they are found again after something else was on disk.
+    trouble: Option<LoadTrouble>,
 }
 
 /// Generations that may live at once: the one that runs, the one before it, and one that a call is still in.
@@ -174,8 +180,9 @@ impl Policy {
                 more,
             });
         }
+        let times = message.map(|message| self.poison.handle_failure(message));
         if let Some(message) = message
-            && self.poison.handle_failure(message)
+            && times == Some(poison::FAILURES_MAX)
         {
             self.counts.poisoned.fetch_add(1, Ordering::Relaxed);
             self.engine.telemetry().emit(events::Poisoned {
@@ -187,7 +194,9 @@ impl Policy {
         let spent = failure.spent;
         let reason = failure.to_string();
         self.trouble.lock().failure = Some((failure, self.engine.clock().wall()));
-        if generation.trial.handle_failure() && self.roll_back_failing(generation, &reason) {
+        // A message that comes again says no more about the generation than it did the first time.
+        let is_news = times.is_none_or(|times| times == 1);
+        if is_news && generation.trial.handle_failure() && self.roll_back_failing(generation, &reason) {
             return;
         }
         self.with_breaker(|breaker| breaker.handle_failure(now, spent));
@@ -275,6 +284,7 @@ impl Policy {
         succession.previous = self.put_in_force(&generation, &mut succession.alive);
         succession.refused = None;
         drop(succession);
+        self.begin_anew();
         self.counts.applied.fetch_add(1, Ordering::Relaxed);
         if origin == Origin::Files {
             self.succeeded_to_load(since);
@@ -331,8 +341,10 @@ impl Policy {
             trial: Trial::passed(),
         });
         self.put_in_force(&generation, &mut succession.alive);
-        succession.refused = Some(live.digests());
+        let trouble = LoadTrouble { rung, cause, reason, since };
+        succession.refused = Some(Refused { digests: live.digests(), trouble: Some(trouble.clone()) });
         drop(succession);
+        self.begin_anew();
         self.counts.rolled_back.fetch_add(1, Ordering::Relaxed);
         self.engine.telemetry().emit(events::RolledBack {
             policy: &self.name,
@@ -340,11 +352,11 @@ impl Policy {
             generation: generation.number,
             same_as: earlier.number,
             cause,
-            reason: &reason,
+            reason: &trouble.reason,
             version: &generation.prepared.description.version,
             component_sha256: &generation.prepared.sha256,
         });
-        self.trouble.lock().load = Some(LoadTrouble { rung, cause, reason, since });
+        self.trouble.lock().load = Some(trouble);
         Some(generation.number)
     }
 
@@ -356,10 +368,14 @@ impl Policy {
     ) -> Option<Arc<Generation>> {
         alive.retain(|generation| generation.strong_count() > 0);
         alive.push(Arc::downgrade(generation));
-        let before = self.live.swap(Some(Arc::clone(generation)));
+        self.live.swap(Some(Arc::clone(generation)))
+    }
+
+    /// Another generation came into force: what is known of calls says nothing about it. Not to be called with the
+    /// succession locked, for that is what a status asks for when it has locked what this may change.
+    fn begin_anew(&self) {
         self.poison.forget();
         self.with_breaker(Breaker::handle_swap);
-        before
     }
 
     /// Takes back instances of generations that do not run any more from callers that do not ask just now.
@@ -387,11 +403,19 @@ impl Policy {
 
     /// Remembers contents that are not to be tried again before they change.
     pub(crate) fn set_refused(&self, digests: Option<Digests>) {
-        self.succession.lock().refused = digests;
+        self.succession.lock().refused = digests.map(|digests| Refused { digests, trouble: None });
     }
 
     pub(crate) fn is_refused(&self, digests: &Digests) -> bool {
-        self.succession.lock().refused.as_ref() == Some(digests)
+        self.succession.lock().refused.as_ref().is_some_and(|refused| refused.digests == *digests)
+    }
+
+    /// What is on disk is what was refused before: the reason is what it was then, whatever was on disk meanwhile.
+    pub(crate) fn still_refused(&self) {
+        let known = self.succession.lock().refused.as_ref().and_then(|refused| refused.trouble.clone());
+        if let Some(known) = known {
+            self.trouble.lock().load = Some(known);
+        }
     }
 
     /// Stops or resumes asking the policy; true when that changes something.
@@ -418,6 +442,14 @@ impl Policy {
     /// What is on disk was refused.
     pub(crate) fn rejected(&self, error: &LoadError) {
         let reason = sentence(error);
+        let since = self.engine.clock().wall();
+        let trouble = LoadTrouble { rung: error.rung(), cause: error.cause(), reason: reason.clone(), since };
+        if let Some(refused) = &mut self.succession.lock().refused {
+            // Else it was refused for something that it still is.
+            refused.trouble.get_or_insert_with(|| trouble.clone());
+        }
+        // Before it is counted: whoever sees the count finds the reason.
+        self.trouble.lock().load = Some(trouble);
         self.counts.rejected.fetch_add(1, Ordering::Relaxed);
         self.engine.telemetry().emit(events::Rejected {
             policy: &self.name,
@@ -426,9 +458,6 @@ impl Policy {
             reason: &reason,
             generation: self.generation_number(),
         });
-        let since = self.engine.clock().wall();
-        self.trouble.lock().load =
-            Some(LoadTrouble { rung: error.rung(), cause: error.cause(), reason, since });
     }
 
     /// A generation has shown that it can be left alone.

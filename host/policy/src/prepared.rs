@@ -6,6 +6,7 @@ use wasmtime::Store;
 use wasmtime::component::InstancePre;
 
 use crate::bindings::v1::{credentials, lifecycle, observer, partitioner, renewal, throttle};
+use crate::grants::{Access, Grants};
 use crate::guest::Guest;
 use crate::section::Trailer;
 use crate::world::World;
@@ -29,6 +30,8 @@ pub(crate) struct Linked {
     credentials: Option<credentials::CredentialsViewIndices>,
     partitioner: Option<partitioner::PartitionerViewIndices>,
     observer: Option<observer::ObserverViewIndices>,
+    /// What its instances may use of the host: the interfaces behind it are linked with it.
+    access: Arc<Access>,
 }
 
 /// The exports of one instance.
@@ -43,7 +46,12 @@ pub(crate) struct Entries {
 
 impl Linked {
     /// Finds the exports of the world, and those that a policy may have or not.
-    pub(crate) fn new(component: InstancePre<Guest>, world: World, observes: bool) -> wasmtime::Result<Self> {
+    pub(crate) fn new(
+        component: InstancePre<Guest>,
+        world: World,
+        observes: bool,
+        access: Arc<Access>,
+    ) -> wasmtime::Result<Self> {
         let is = |wanted| world == wanted;
         Ok(Self {
             lifecycle: lifecycle::LifecycleViewIndices::new(&component)?,
@@ -61,12 +69,22 @@ impl Linked {
                 .transpose()?,
             observer: observes.then(|| observer::ObserverViewIndices::new(&component)).transpose()?,
             component,
+            access,
         })
     }
 
     /// Whether it wants to know how deliveries ended.
     pub(crate) const fn observes(&self) -> bool {
         self.observer.is_some()
+    }
+
+    /// What its instances were granted.
+    pub(crate) fn grants(&self) -> &Grants {
+        self.access.grants()
+    }
+
+    pub(crate) const fn access(&self) -> &Arc<Access> {
+        &self.access
     }
 
     /// Makes an instance; this is where the types of its exports are checked.

@@ -45,6 +45,12 @@ impl Renewing {
         &self.0.name
     }
 
+    /// Whether the generation that runs wants to know how deliveries ended.
+    #[must_use]
+    pub fn observes(&self) -> bool {
+        self.0.observes()
+    }
+
     /// A way to ask, for one flow.
     #[must_use]
     pub fn caller(&self) -> RenewalCaller {

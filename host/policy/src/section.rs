@@ -44,6 +44,9 @@ pub enum EncodeError {
     /// It is something else.
     #[error("this is {0}; a core module is needed, as cargo builds it for wasm32-unknown-unknown")]
     NotModule(&'static str),
+    /// It is something else.
+    #[error("this is {0}, and not a component")]
+    NotComponent(&'static str),
     /// It does not carry the contract, or does not fit it.
     #[error("the module does not make a component of {package}: {message}", package = world::PACKAGE)]
     Refused {
@@ -64,11 +67,43 @@ pub fn encode_component(core_module: &[u8]) -> Result<Vec<u8>, EncodeError> {
         Kind::Other => return Err(EncodeError::NotModule("not WebAssembly")),
     }
     let refused = |error: &dyn std::fmt::Display| EncodeError::Refused { message: format!("{error:#}") };
-    let mut component = ComponentEncoder::default()
+    let component = ComponentEncoder::default()
         .validate(true)
         .module(core_module)
         .and_then(|mut encoder| encoder.encode())
         .map_err(|error| refused(&error))?;
+    seal(component, built(core_module))
+}
+
+/// Ends a component of another tool's with the section that proves it complete, and says what it was built from. A
+/// component that has that section already gets a new one.
+///
+/// # Errors
+/// When the bytes are no component, or one that is no policy, or not what was sealed before.
+pub fn seal_component(component: &[u8], built: Option<Built>) -> Result<Vec<u8>, EncodeError> {
+    match kind(component) {
+        Kind::Component => {}
+        Kind::Module => return Err(EncodeError::NotComponent("a core module")),
+        Kind::Other => return Err(EncodeError::NotComponent("not WebAssembly")),
+    }
+    let refused = |message: String| EncodeError::Refused { message };
+    // Its end is not trusted before every byte was looked at.
+    wasmparser::Validator::new_with_features(wasmparser::WasmFeatures::default())
+        .validate_all(component)
+        .map_err(|error| refused(error.to_string()))?;
+    match outline(component).map_err(|error| refused(error.to_string()))?.trailer {
+        TrailerState::Absent => seal(component.to_vec(), built),
+        TrailerState::Whole(trailer) => {
+            let unsealed = component.get(..trailer.bytes).unwrap_or(component);
+            seal(unsealed.to_vec(), built.or(trailer.built))
+        }
+        TrailerState::Broken(message) => Err(refused(message)),
+    }
+}
+
+/// Looks whether a component without the section fits the contract, and adds it.
+fn seal(mut component: Vec<u8>, built: Option<Built>) -> Result<Vec<u8>, EncodeError> {
+    let refused = |error: &dyn std::fmt::Display| EncodeError::Refused { message: format!("{error:#}") };
     // Better told here than when it is loaded.
     let outline = outline(&component).map_err(|error| refused(&error))?;
     let world = World::found_in(&outline.exports).first().copied().unwrap_or(World::ThrottlePolicy);
@@ -80,8 +115,7 @@ pub fn encode_component(core_module: &[u8]) -> Result<Vec<u8>, EncodeError> {
             return Err(EncodeError::Refused { message: format!("it imports `{import}`: {advice}") });
         }
     }
-    let trailer =
-        Trailer { built: built(core_module), wit: world::PACKAGE.to_owned(), bytes: component.len() };
+    let trailer = Trailer { built, wit: world::PACKAGE.to_owned(), bytes: component.len() };
     let data = serde_json::to_vec(&trailer).map_err(|error| refused(&error))?;
     CustomSection { name: TRAILER.into(), data: data.into() }.append_to_component(&mut component);
     Ok(component)
@@ -177,8 +211,9 @@ fn trailer(component: &[u8], data: &[u8], end: usize) -> TrailerState {
     TrailerState::Whole(trailer)
 }
 
-fn built(core_module: &[u8]) -> Option<Built> {
-    Parser::new(0).parse_all(core_module).find_map(|payload| match payload.ok()? {
+/// What the SDK says about a core module, or about the one in a component.
+pub(crate) fn built(bytes: &[u8]) -> Option<Built> {
+    Parser::new(0).parse_all(bytes).find_map(|payload| match payload.ok()? {
         Payload::CustomSection(section) if section.name() == BUILT => {
             serde_json::from_slice(section.data()).ok()
         }

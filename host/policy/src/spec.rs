@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::grants::Grants;
 use crate::world::World;
 
 /// One configured policy.
@@ -19,8 +20,10 @@ pub struct PolicySpec {
     pub rules: Option<PathBuf>,
     /// What becomes of a message that the policy could not decide.
     pub on_error: OnError,
-    /// What the policy may use.
+    /// How much the policy may use.
     pub limits: Limits,
+    /// What it may use of the host, if it is a credential resolver.
+    pub grants: Grants,
     /// The only component that may be loaded, as 64 hexadecimal digits.
     pub sha256: Option<String>,
     /// Whether its verdicts are followed.
@@ -42,6 +45,7 @@ impl PolicySpec {
             rules: None,
             on_error: OnError::default(),
             limits: Limits::default(),
+            grants: Grants::default(),
             sha256: None,
             mode: Mode::default(),
             probation: Probation::default(),
@@ -116,6 +120,8 @@ pub struct Limits {
     pub deadline: Duration,
     /// Computing time of each step of a start: instantiate, `describe`, `configure`, self-test.
     pub start_deadline: Duration,
+    /// Wall time of one call of a credential resolver, its waits for other services included.
+    pub resolve_timeout: Duration,
     /// Linear memories and tables of one instance together. A JavaScript or Python policy begins with 9 to 12 MiB.
     pub memory_bytes: usize,
     /// The component's file. A Python policy has 18 MB.
@@ -142,6 +148,7 @@ impl Default for Limits {
         Self {
             deadline: Duration::from_millis(5),
             start_deadline: Duration::from_millis(500),
+            resolve_timeout: Duration::from_secs(10),
             memory_bytes: 64 << 20,
             file_bytes_max: 32 << 20,
             rules_bytes_max: 1 << 20,

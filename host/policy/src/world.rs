@@ -4,6 +4,8 @@ use std::fmt;
 
 use serde::Serialize;
 
+use crate::grants::Grants;
+
 /// The package, as its WIT says.
 pub(crate) const PACKAGE: &str = "tidegate:policy@1.0.0";
 
@@ -163,10 +165,30 @@ pub(crate) fn import_advice(world: World, name: &str) -> Option<String> {
     Some(format!("policies get only interfaces of {PACKAGE}"))
 }
 
+/// What is wrong with an import that a policy must be granted something of, when it was granted nothing.
+pub(crate) fn grant_advice(grants: &Grants, name: &str) -> Option<String> {
+    let parsed = InterfaceName::parse(name).filter(|name| name.package == PACKAGE_NAME)?;
+    if grants.has(parsed.interface) {
+        return None;
+    }
+    let (what, key) = match parsed.interface {
+        "env" => ("environment variables", "env = [\"NAME\"]"),
+        "files" => ("directories", "directories = { NAME = \"PATH\" }"),
+        _ => ("HTTP origins", "http = [\"https://HOST:PORT\"]"),
+    };
+    Some(format!("the policy is granted no {what}; give it some in its `grants`: `{key}`"))
+}
+
 /// Whether an export is the optional interface that is told how deliveries ended.
 pub(crate) fn is_observer(export: &str) -> bool {
     InterfaceName::parse(export)
         .is_some_and(|name| name.package == PACKAGE_NAME && name.interface == OBSERVER)
+}
+
+/// The version of the contract that a component's names speak of.
+pub(crate) fn contract_version(names: &[String]) -> Option<String> {
+    let mut parsed = names.iter().filter_map(|name| InterfaceName::parse(name));
+    parsed.find(|name| name.package == PACKAGE_NAME)?.version.map(str::to_owned)
 }
 
 /// Names of the interfaces among `imports` that a policy must be granted something of.

@@ -8,6 +8,7 @@ use tidegate_connector::Clock;
 use tidegate_proto::rocketmq as proto;
 use tidegate_telemetry::Telemetry;
 
+use crate::credentials::Purpose;
 use crate::endpoints::Endpoints;
 use crate::fault::Subject;
 use crate::link::{Link, LinkError};
@@ -66,6 +67,8 @@ impl Core {
             client_id.into(),
             &options.namespace,
             Arc::clone(&options.credentials),
+            // Whoever has no group sends.
+            if subject.group.is_some() { Purpose::Consume } else { Purpose::Produce },
             clock,
             getrandom::u64().map_err(SetupError::Random)?,
         );

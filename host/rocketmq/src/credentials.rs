@@ -4,29 +4,43 @@ use std::fmt;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use secrecy::SecretString;
+use tidegate_connector::secret::{Secret, SecretError, SecretSource};
 
-/// Where keys come from. Asked before every call, so the answer is one that is at hand; a source of keys that must be
-/// waited for does so in [`refresh`](Self::refresh) and by itself before keys run out.
+/// A RocketMQ user's keys. Shows no secret.
+pub use tidegate_connector::secret::AccessKey as Keys;
+pub use tidegate_connector::secret::Purpose;
+
+/// Where keys come from. Asked before every call, so the answer is one that is at hand.
 #[async_trait]
 pub trait Credentials: Send + Sync + fmt::Debug + 'static {
     /// The keys for calls to `endpoint`; `None` means that calls are not signed.
     ///
     /// # Errors
     /// When keys are needed and there are none: the call is not made.
-    fn keys(&self, endpoint: &str) -> Result<Option<Arc<Keys>>, CredentialsError>;
+    fn keys(&self, endpoint: &str, purpose: Purpose) -> Result<Option<Arc<Keys>>, CredentialsError>;
 
-    /// Fetches new keys after `endpoint` refused the present ones. True when there are new ones, so that one more
-    /// try makes sense.
-    async fn refresh(&self, endpoint: &str) -> bool;
-}
+    /// As [`keys`](Self::keys), but waits for the first ones when they are on their way. The caller bounds the wait.
+    ///
+    /// # Errors
+    /// As [`keys`](Self::keys).
+    async fn first_keys(
+        &self,
+        endpoint: &str,
+        purpose: Purpose,
+    ) -> Result<Option<Arc<Keys>>, CredentialsError> {
+        self.keys(endpoint, purpose)
+    }
 
-/// A RocketMQ user's keys. Shows no secret.
-#[derive(Debug)]
-pub struct Keys {
-    access_key: Box<str>,
-    secret_key: SecretString,
-    session_token: Option<SecretString>,
+    /// Whether other keys may ever come.
+    fn may_change(&self) -> bool {
+        false
+    }
+
+    /// Fetches other keys after `endpoint` refused these. True when there are others, so that one more try makes
+    /// sense. The caller bounds the wait.
+    async fn refresh(&self, _endpoint: &str, _purpose: Purpose, _refused: Option<&Arc<Keys>>) -> bool {
+        false
+    }
 }
 
 /// No keys could be had.
@@ -47,34 +61,9 @@ pub struct Anonymous;
 #[derive(Clone, Debug)]
 pub struct Fixed(Arc<Keys>);
 
-impl Keys {
-    /// Keys of a user.
-    #[must_use]
-    pub fn new(access_key: impl Into<Box<str>>, secret_key: SecretString) -> Self {
-        Self { access_key: access_key.into(), secret_key, session_token: None }
-    }
-
-    /// Adds the security token of temporary keys.
-    #[must_use]
-    pub fn with_session_token(mut self, token: SecretString) -> Self {
-        self.session_token = Some(token);
-        self
-    }
-
-    /// The user's name.
-    #[must_use]
-    pub fn access_key(&self) -> &str {
-        &self.access_key
-    }
-
-    pub(crate) const fn secret_key(&self) -> &SecretString {
-        &self.secret_key
-    }
-
-    pub(crate) const fn session_token(&self) -> Option<&SecretString> {
-        self.session_token.as_ref()
-    }
-}
+/// Keys that somebody else finds out, and replaces before they end.
+#[derive(Clone, Debug)]
+pub struct Resolving(Arc<dyn SecretSource>);
 
 impl Fixed {
     /// These keys.
@@ -84,24 +73,72 @@ impl Fixed {
     }
 }
 
+impl Resolving {
+    /// Keys from there.
+    #[must_use]
+    pub fn new(source: Arc<dyn SecretSource>) -> Self {
+        Self(source)
+    }
+}
+
 #[async_trait]
 impl Credentials for Anonymous {
-    fn keys(&self, _endpoint: &str) -> Result<Option<Arc<Keys>>, CredentialsError> {
+    fn keys(&self, _: &str, _: Purpose) -> Result<Option<Arc<Keys>>, CredentialsError> {
         Ok(None)
-    }
-
-    async fn refresh(&self, _endpoint: &str) -> bool {
-        false
     }
 }
 
 #[async_trait]
 impl Credentials for Fixed {
-    fn keys(&self, _endpoint: &str) -> Result<Option<Arc<Keys>>, CredentialsError> {
+    fn keys(&self, _: &str, _: Purpose) -> Result<Option<Arc<Keys>>, CredentialsError> {
         Ok(Some(Arc::clone(&self.0)))
     }
+}
 
-    async fn refresh(&self, _endpoint: &str) -> bool {
-        false
+#[async_trait]
+impl Credentials for Resolving {
+    fn keys(&self, endpoint: &str, purpose: Purpose) -> Result<Option<Arc<Keys>>, CredentialsError> {
+        keys_of(endpoint, &self.0.current(endpoint, purpose))
+    }
+
+    async fn first_keys(
+        &self,
+        endpoint: &str,
+        purpose: Purpose,
+    ) -> Result<Option<Arc<Keys>>, CredentialsError> {
+        keys_of(endpoint, &self.0.first(endpoint, purpose).await)
+    }
+
+    fn may_change(&self) -> bool {
+        true
+    }
+
+    async fn refresh(&self, endpoint: &str, purpose: Purpose, refused: Option<&Arc<Keys>>) -> bool {
+        // Without any the calls cannot go on; with others than the refused they can at once.
+        let Ok(present) = self.0.current(endpoint, purpose) else {
+            return self.0.first(endpoint, purpose).await.is_ok();
+        };
+        let is_refused = match (&*present, refused) {
+            (Secret::AccessKey(keys), Some(refused)) => Arc::ptr_eq(keys, refused),
+            (Secret::AccessKey(_), None) | (_, Some(_)) => false,
+            (_, None) => true,
+        };
+        !is_refused || self.0.renew(endpoint, purpose, &present).await
+    }
+}
+
+fn keys_of(
+    endpoint: &str,
+    secret: &Result<Arc<Secret>, SecretError>,
+) -> Result<Option<Arc<Keys>>, CredentialsError> {
+    let error = |detail: String| CredentialsError { endpoint: endpoint.into(), detail: detail.into() };
+    match secret.as_deref() {
+        Ok(Secret::None) => Ok(None),
+        Ok(Secret::AccessKey(keys)) => Ok(Some(Arc::clone(keys))),
+        Ok(other) => {
+            let kind = other.kind();
+            Err(error(format!("the resolver gave a {kind}, and RocketMQ takes an access key or none")))
+        }
+        Err(reason) => Err(error(reason.to_string())),
     }
 }

@@ -49,7 +49,7 @@ mod wire;
 pub use check::{CheckOutcome, CheckReport, CheckStep, check};
 pub use connect::{ConnectError, Connection, connect};
 pub use core::SetupError;
-pub use credentials::{Anonymous, Credentials, CredentialsError, Fixed, Keys};
+pub use credentials::{Anonymous, Credentials, CredentialsError, Fixed, Keys, Purpose, Resolving};
 pub use endpoints::{Address, Endpoints, EndpointsError};
 pub use fault::{CallError, Method, Reason};
 pub use link::LinkError;

@@ -9,6 +9,7 @@ use tokio::time;
 use tonic::{Request, Response, Streaming};
 
 use crate::collect::{Collected, Collector, End, Failure};
+use crate::credentials::Keys;
 use crate::endpoints::Endpoints;
 use crate::fault::{CallError, Method, Reason, Subject};
 use crate::link::{Client, Link};
@@ -36,7 +37,7 @@ impl Peer {
         let answer = self
             .unary(method, request, |mut client, request| async move { client.query_route(request).await })
             .await?;
-        self.check(method, answer.status).await?;
+        self.verdict(method, answer.status.as_ref())?;
         Ok(answer.message_queues)
     }
 
@@ -45,7 +46,7 @@ impl Peer {
         let answer = self
             .unary(method, request, |mut client, request| async move { client.heartbeat(request).await })
             .await?;
-        self.check(method, answer.status).await
+        self.verdict(method, answer.status.as_ref())
     }
 
     pub(crate) async fn sync(&self, request: proto::SyncLiteSubscriptionRequest) -> Result<(), CallError> {
@@ -55,7 +56,7 @@ impl Peer {
                 client.sync_lite_subscription(request).await
             })
             .await?;
-        self.check(method, answer.status).await
+        self.verdict(method, answer.status.as_ref())
     }
 
     pub(crate) async fn terminate(
@@ -68,7 +69,7 @@ impl Peer {
                 client.notify_client_termination(request).await
             })
             .await?;
-        self.check(method, answer.status).await
+        self.verdict(method, answer.status.as_ref())
     }
 
     /// The whole answer: each entry has its own status.
@@ -93,7 +94,7 @@ impl Peer {
                 client.change_invisible_duration(request).await
             })
             .await?;
-        self.check(method, answer.status).await?;
+        self.verdict(method, answer.status.as_ref())?;
         Ok(answer.receipt_handle)
     }
 
@@ -107,7 +108,7 @@ impl Peer {
                 client.forward_message_to_dead_letter_queue(request).await
             })
             .await?;
-        self.check(method, answer.status).await
+        self.verdict(method, answer.status.as_ref())
     }
 
     /// The whole answer: each message has its own status.
@@ -130,8 +131,28 @@ impl Peer {
         now: impl Fn() -> Instant,
     ) -> Result<Collected, CallError> {
         let method = Method::ReceiveMessage;
+        let keys = self.keys(method).await?;
+        // Kept for a second try only where there may be other keys.
+        let spare = self.stamp.may_change().then(|| request.clone());
+        let first = self.receive_once(keys.as_ref(), request, deadline, &now).await;
+        let Some(spare) = spare.filter(|_| is_refused(&first)) else { return first };
+        if !self.renew(method, keys.as_ref()).await {
+            return first;
+        }
+        let keys = self.keys(method).await?;
+        self.receive_once(keys.as_ref(), spare, deadline, &now).await
+    }
+
+    async fn receive_once(
+        &self,
+        keys: Option<&Arc<Keys>>,
+        request: proto::ReceiveMessageRequest,
+        deadline: Duration,
+        now: &impl Fn() -> Instant,
+    ) -> Result<Collected, CallError> {
+        let method = Method::ReceiveMessage;
         let mut collector = Collector::with_capacity(usize::try_from(request.batch_size).unwrap_or(0));
-        let mut request = self.request(method, request)?;
+        let mut request = self.stamp.request(keys, request);
         request.set_timeout(deadline);
         let collecting = async {
             let mut client = self.link.client();
@@ -170,7 +191,7 @@ impl Peer {
                 CallError::timed_out(&self.subject, method, deadline, &self.link.finding())
             }
         };
-        Err(self.noted(error).await)
+        Err(error)
     }
 
     /// Opens the telemetry stream. It has no deadline, and its first message must already be in `commands`: the server
@@ -180,12 +201,19 @@ impl Peer {
         commands: impl futures::Stream<Item = proto::TelemetryCommand> + Send + 'static,
     ) -> Result<Streaming<proto::TelemetryCommand>, CallError> {
         let method = Method::Telemetry;
-        let request = self.request(method, commands)?;
+        let keys = self.keys(method).await?;
+        self.stamp.warm_up(self.endpoints.text());
+        let request = self.stamp.request(keys.as_ref(), commands);
         let mut client = self.link.client();
-        match client.telemetry(request).await {
-            Ok(answer) => Ok(answer.into_inner()),
-            Err(status) => Err(self.broken(method, &status)),
+        let error = match client.telemetry(request).await {
+            Ok(answer) => return Ok(answer.into_inner()),
+            Err(status) => self.broken(method, &status),
+        };
+        if error.reason() == Reason::Access {
+            // The next try, which the session makes by itself, signs with them.
+            self.renew(method, keys.as_ref()).await;
         }
+        Err(error)
     }
 
     /// A stream or call that failed with a gRPC status.
@@ -204,49 +232,104 @@ impl Peer {
         }
     }
 
-    /// Lets the source of credentials know when the server refused them.
+    /// Lets the source of credentials know when the server refused them for a part of a call. Later calls sign with
+    /// the new keys, if there are new ones.
     pub(crate) async fn noted(&self, error: CallError) -> CallError {
-        if error.reason() == Reason::Access {
-            let refresh = self.stamp.refresh(self.endpoints.text());
-            // Later calls sign with the new keys, if there are new ones.
-            let _ = time::timeout(self.request_timeout, refresh).await;
+        if error.reason() == Reason::Access && self.stamp.may_change() {
+            let method = error.method();
+            let keys = self.stamp.present_keys(self.endpoints.text(), method);
+            self.renew(method, keys.as_ref()).await;
         }
         error
     }
 
-    async fn check(&self, method: Method, status: Option<proto::Status>) -> Result<(), CallError> {
-        match self.verdict(method, status.as_ref()) {
-            Ok(()) => Ok(()),
-            Err(error) => Err(self.noted(error).await),
-        }
+    async fn renew(&self, method: Method, refused: Option<&Arc<Keys>>) -> bool {
+        self.stamp.refresh(self.endpoints.text(), method, refused, self.request_timeout).await
     }
 
+    /// The first ones are waited for.
+    async fn keys(&self, method: Method) -> Result<Option<Arc<Keys>>, CallError> {
+        let keys = self.stamp.keys(self.endpoints.text(), method, self.request_timeout).await;
+        keys.map_err(|error| CallError::other(&self.subject, method, Reason::Access, error.to_string()))
+    }
+
+    /// Makes a call. When the server refuses our keys and there are others, it is made once more with those: a key
+    /// that ended meanwhile fails nothing.
     async fn unary<Q, A, F>(
         &self,
         method: Method,
         message: Q,
-        call: impl FnOnce(Client, Request<Q>) -> F,
+        call: impl Fn(Client, Request<Q>) -> F,
+    ) -> Result<A, CallError>
+    where
+        Q: Clone,
+        A: Answer,
+        F: Future<Output = Result<Response<A>, tonic::Status>>,
+    {
+        let keys = self.keys(method).await?;
+        // Kept for a second try only where there may be other keys.
+        let spare = self.stamp.may_change().then(|| message.clone());
+        let first = self.once(method, keys.as_ref(), message, &call).await;
+        let Some(spare) = spare else { return first };
+        let is_refused = match &first {
+            Ok(answer) => is_refused(&self.verdict(method, answer.status())),
+            refused => is_refused(refused),
+        };
+        if !is_refused || !self.renew(method, keys.as_ref()).await {
+            return first;
+        }
+        let keys = self.keys(method).await?;
+        self.once(method, keys.as_ref(), spare, &call).await
+    }
+
+    async fn once<Q, A, F>(
+        &self,
+        method: Method,
+        keys: Option<&Arc<Keys>>,
+        message: Q,
+        call: &impl Fn(Client, Request<Q>) -> F,
     ) -> Result<A, CallError>
     where
         F: Future<Output = Result<Response<A>, tonic::Status>>,
     {
-        let mut request = self.request(method, message)?;
+        let mut request = self.stamp.request(keys, message);
         request.set_timeout(self.request_timeout);
         match time::timeout(self.request_timeout, call(self.link.client(), request)).await {
             Ok(Ok(answer)) => Ok(answer.into_inner()),
-            Ok(Err(status)) => {
-                let error = self.broken(method, &status);
-                Err(self.noted(error).await)
-            }
+            Ok(Err(status)) => Err(self.broken(method, &status)),
             Err(_) => {
                 Err(CallError::timed_out(&self.subject, method, self.request_timeout, &self.link.finding()))
             }
         }
     }
-
-    fn request<Q>(&self, method: Method, message: Q) -> Result<Request<Q>, CallError> {
-        self.stamp
-            .request(self.endpoints.text(), message)
-            .map_err(|error| CallError::other(&self.subject, method, Reason::Access, error.to_string()))
-    }
 }
+
+fn is_refused<T>(result: &Result<T, CallError>) -> bool {
+    result.as_ref().is_err_and(|error| error.reason() == Reason::Access)
+}
+
+/// An answer with a status of its own.
+trait Answer {
+    fn status(&self) -> Option<&proto::Status>;
+}
+
+macro_rules! answers {
+    ($($answer:ident),*) => {
+        $(impl Answer for proto::$answer {
+            fn status(&self) -> Option<&proto::Status> {
+                self.status.as_ref()
+            }
+        })*
+    };
+}
+
+answers!(
+    QueryRouteResponse,
+    HeartbeatResponse,
+    SyncLiteSubscriptionResponse,
+    NotifyClientTerminationResponse,
+    AckMessageResponse,
+    ChangeInvisibleDurationResponse,
+    ForwardMessageToDeadLetterQueueResponse,
+    SendMessageResponse
+);

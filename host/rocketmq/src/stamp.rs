@@ -2,18 +2,24 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use secrecy::ExposeSecret as _;
 use tidegate_connector::Clock;
+use tokio::time;
 use tonic::Request;
 use tonic::metadata::{Ascii, MetadataMap, MetadataValue};
 
-use crate::credentials::{Credentials, CredentialsError, Keys};
+use crate::credentials::{Credentials, CredentialsError, Keys, Purpose};
+use crate::fault::Method;
 use crate::signature;
 
 /// What the server takes for our client's version. It compares texts and answers older clients with other codes.
 pub(crate) const CLIENT_VERSION: &str = "5.2.1";
+
+/// Signatures kept for a second: one for each of the keys in use, which a resolver may give per endpoint and purpose.
+const SIGNED_MAX: usize = 32;
 
 /// Puts the metadata on requests of one client. What never changes is built once; what changes each second is kept
 /// for that second.
@@ -22,10 +28,12 @@ pub(crate) struct Stamp {
     client_id: Arc<str>,
     fixed: MetadataMap,
     credentials: Arc<dyn Credentials>,
+    /// What the client does when it does not settle.
+    purpose: Purpose,
     clock: Clock,
     requests: AtomicU64,
     request_prefix: u64,
-    signed: Mutex<Option<Signed>>,
+    signed: Mutex<Vec<Signed>>,
 }
 
 #[derive(Clone, Debug)]
@@ -43,6 +51,7 @@ impl Stamp {
         client_id: Arc<str>,
         namespace: &str,
         credentials: Arc<dyn Credentials>,
+        purpose: Purpose,
         clock: Clock,
         seed: u64,
     ) -> Self {
@@ -62,10 +71,11 @@ impl Stamp {
             client_id,
             fixed,
             credentials,
+            purpose,
             clock,
             requests,
             request_prefix: seed,
-            signed: Mutex::new(None),
+            signed: Mutex::new(Vec::new()),
         }
     }
 
@@ -73,15 +83,65 @@ impl Stamp {
         &self.client_id
     }
 
-    /// Asks for new keys after `endpoint` refused the present ones.
-    pub(crate) async fn refresh(&self, endpoint: &str) -> bool {
-        self.credentials.refresh(endpoint).await
+    /// Whether a call that was refused may be made again with other keys.
+    pub(crate) fn may_change(&self) -> bool {
+        self.credentials.may_change()
     }
 
-    /// A request with its metadata, for a call to `endpoint`.
-    pub(crate) fn request<T>(&self, endpoint: &str, message: T) -> Result<Request<T>, CredentialsError> {
-        let keys = self.credentials.keys(endpoint)?;
-        let signed = self.signed(keys);
+    /// The keys for a call to `endpoint`. The first ones are waited for, at most `patience`.
+    pub(crate) async fn keys(
+        &self,
+        endpoint: &str,
+        method: Method,
+        patience: Duration,
+    ) -> Result<Option<Arc<Keys>>, CredentialsError> {
+        let purpose = self.purpose_of(method);
+        let present = self.credentials.keys(endpoint, purpose);
+        if present.is_ok() || !self.credentials.may_change() {
+            return present;
+        }
+        match time::timeout(patience, self.credentials.first_keys(endpoint, purpose)).await {
+            Ok(keys) => keys,
+            Err(_) => self.credentials.keys(endpoint, purpose),
+        }
+    }
+
+    /// Has the keys that a consumer settles with fetched, so that they are there when the first settlement is.
+    pub(crate) fn warm_up(&self, endpoint: &str) {
+        if self.purpose == Purpose::Consume && self.credentials.may_change() {
+            // Looking is enough.
+            let _ = self.credentials.keys(endpoint, Purpose::Acknowledge);
+        }
+    }
+
+    /// Asks for other keys after `endpoint` refused these; true when there are others. Waits at most `patience`.
+    pub(crate) async fn refresh(
+        &self,
+        endpoint: &str,
+        method: Method,
+        refused: Option<&Arc<Keys>>,
+        patience: Duration,
+    ) -> bool {
+        let refreshing = self.credentials.refresh(endpoint, self.purpose_of(method), refused);
+        time::timeout(patience, refreshing).await.unwrap_or(false)
+    }
+
+    /// The keys that are at hand.
+    pub(crate) fn present_keys(&self, endpoint: &str, method: Method) -> Option<Arc<Keys>> {
+        self.credentials.keys(endpoint, self.purpose_of(method)).ok().flatten()
+    }
+
+    fn purpose_of(&self, method: Method) -> Purpose {
+        let settles = matches!(
+            method,
+            Method::AckMessage | Method::ChangeInvisibleDuration | Method::ForwardMessageToDeadLetterQueue
+        );
+        if settles { Purpose::Acknowledge } else { self.purpose }
+    }
+
+    /// A request with its metadata, signed with these keys.
+    pub(crate) fn request<T>(&self, keys: Option<&Arc<Keys>>, message: T) -> Request<T> {
+        let signed = self.signed(keys.cloned());
         let mut metadata = self.fixed.clone();
         metadata.insert("x-mq-request-id", self.request_id());
         metadata.insert("x-mq-date-time", signed.date_time);
@@ -93,17 +153,19 @@ impl Stamp {
         }
         let mut request = Request::new(message);
         *request.metadata_mut() = metadata;
-        Ok(request)
+        request
     }
 
     fn signed(&self, keys: Option<Arc<Keys>>) -> Signed {
         let wall = self.clock.wall();
         let second = wall.as_unix_millis() / 1_000;
         let mut cached = self.signed.lock();
-        if let Some(signed) =
-            cached.as_ref().filter(|signed| signed.second == second && signed.is_by(keys.as_ref()))
-        {
+        cached.retain(|signed| signed.second == second);
+        if let Some(signed) = cached.iter().find(|signed| signed.is_by(keys.as_ref())) {
             return signed.clone();
+        }
+        if cached.len() >= SIGNED_MAX {
+            cached.clear();
         }
         let date_time = signature::date_time(wall);
         let authorization = keys.as_ref().map(|keys| ascii(&signature::authorization(keys, &date_time)));
@@ -116,7 +178,7 @@ impl Stamp {
             session_token,
             keys,
         };
-        *cached = Some(signed.clone());
+        cached.push(signed.clone());
         signed
     }
 
@@ -202,11 +264,11 @@ mod tests {
     }
 
     fn metadata(credentials: Arc<dyn Credentials>) -> MetadataMap {
-        let request = stamp(credentials).request("e:1", ()).expect("keys");
-        request.metadata().clone()
+        let keys = credentials.keys("e:1", Purpose::Produce).expect("keys");
+        stamp(credentials).request(keys.as_ref(), ()).metadata().clone()
     }
 
     fn stamp(credentials: Arc<dyn Credentials>) -> Stamp {
-        Stamp::new(Arc::from("host@1@0@a"), "ns", credentials, Clock::start(), 42)
+        Stamp::new(Arc::from("host@1@0@a"), "ns", credentials, Purpose::Produce, Clock::start(), 42)
     }
 }

@@ -3,4 +3,5 @@
 pub mod flow;
 pub mod host;
 pub mod policy;
+pub mod resolver;
 pub mod rocketmq;

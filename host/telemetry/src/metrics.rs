@@ -20,6 +20,7 @@ pub struct Metrics {
     pub(crate) flow: events::flow::Families,
     pub(crate) host: events::host::Families,
     pub(crate) policy: events::policy::Families,
+    pub(crate) resolver: events::resolver::Families,
     pub(crate) rocketmq: events::rocketmq::Families,
 }
 
@@ -30,6 +31,7 @@ impl Default for Metrics {
             flow: events::flow::Families::register(&mut registry),
             host: events::host::Families::register(&mut registry),
             policy: events::policy::Families::register(&mut registry),
+            resolver: events::resolver::Families::register(&mut registry),
             rocketmq: events::rocketmq::Families::register(&mut registry),
             registry,
         }

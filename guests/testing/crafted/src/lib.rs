@@ -4,8 +4,20 @@
 //! what it does. [`Guest`] is a small policy that delivers every message; the functions change one thing about it.
 #![forbid(unsafe_code)]
 
+mod answers;
+mod deciding;
+mod failing;
+mod foreign;
+mod several;
+mod starting;
+mod worlds;
+
+pub use several::with_core_instances;
+use wasm_encoder::{CustomSection, Section as _};
 use wit_component::{ComponentEncoder, StringEncoding, embed_component_metadata};
 use wit_parser::Resolve;
+
+use crate::worlds::World;
 
 /// The contract.
 const WIT: &str = include_str!("../../../../wit/policy.wit");
@@ -21,7 +33,13 @@ pub struct Guest {
     fields: String,
     describe: String,
     configure: String,
+    /// The code of a throttle policy's decision; empty for others.
     decide: String,
+    /// Functions of the other worlds.
+    exports: String,
+    world: World,
+    /// What the SDK would say about it.
+    built: Option<String>,
 }
 
 impl Default for Guest {
@@ -35,6 +53,9 @@ impl Default for Guest {
             describe: String::new(),
             configure: String::new(),
             decide: DELIVER.to_owned(),
+            exports: String::new(),
+            world: World::Throttle,
+            built: None,
         }
     }
 }
@@ -46,221 +67,11 @@ const DELIVER: &str = "(i32.store8 (i32.const 256) (i32.const 0)) (i32.const 256
 const LOOP: &str = "(loop $forever (br $forever))";
 
 impl Guest {
-    /// A policy that rejects every message for `reason`, so that a test sees which one decided.
+    /// Says that it was built with the SDK, as the SDK's macros do.
     #[must_use]
-    pub fn rejecting(reason: &str) -> Self {
-        let text = escaped(reason);
-        Self {
-            fields: format!("(data (i32.const 1536) \"{text}\")"),
-            decide: format!(
-                "(i32.store8 (i32.const 256) (i32.const 2)) (i32.store (i32.const 264) (i32.const 1536)) \
-                 (i32.store (i32.const 268) (i32.const {})) (i32.const 256)",
-                reason.len()
-            ),
-            ..Self::default()
-        }
-    }
-
-    /// Reads the attempt, the size of the body and the key of each message, and delivers it.
-    #[must_use]
-    pub fn reading_three_fields() -> Self {
-        Self::default()
-            .import("delivery", "[method]message.attempt", "$attempt", "(param i32) (result i32)")
-            .import("delivery", "[method]message.body-size", "$body_size", "(param i32) (result i32)")
-            .import("delivery", "[method]message.key", "$key", "(param i32 i32)")
-            .before_verdict(
-                "(drop (call $attempt (local.get $message))) (drop (call $body_size (local.get $message))) \
-                 (call $key (local.get $message) (i32.const 512))",
-            )
-    }
-
-    /// Traps on the last of each `n` decisions of an instance.
-    #[must_use]
-    pub fn trapping_every(n: u32) -> Self {
-        let mut guest = Self::default().before_verdict(&format!(
-            "(global.set $calls (i32.add (global.get $calls) (i32.const 1))) \
-             (if (i32.ge_u (global.get $calls) (i32.const {n})) (then unreachable))"
-        ));
-        guest.fields = "(global $calls (mut i32) (i32.const 0))".to_owned();
-        guest
-    }
-
-    /// Loops for ever on the last of each `n` decisions of an instance.
-    #[must_use]
-    pub fn looping_every(n: u32) -> Self {
-        let mut guest = Self::default().before_verdict(&format!(
-            "(global.set $calls (i32.add (global.get $calls) (i32.const 1))) \
-             (if (i32.ge_u (global.get $calls) (i32.const {n})) (then {LOOP}))"
-        ));
-        guest.fields = "(global $calls (mut i32) (i32.const 0))".to_owned();
-        guest
-    }
-
-    /// Loops for ever on every message but the self-test's.
-    #[must_use]
-    pub fn looping_on_messages() -> Self {
-        Self::default().on_messages(LOOP)
-    }
-
-    /// Traps on every message but the self-test's.
-    #[must_use]
-    pub fn trapping_on_messages() -> Self {
-        Self::default().on_messages("unreachable")
-    }
-
-    /// Grows its memory on every message but the self-test's until it may not.
-    #[must_use]
-    pub fn growing_on_messages() -> Self {
-        Self::default().on_messages("(loop $more (drop (memory.grow (i32.const 16))) (br $more))")
-    }
-
-    /// Grows a table on every message but the self-test's until it may not.
-    #[must_use]
-    pub fn growing_a_table_on_messages() -> Self {
-        let mut guest = Self::default().on_messages(
-            "(loop $more (drop (table.grow $functions (ref.null func) (i32.const 65536))) (br $more))",
-        );
-        guest.fields = "(table $functions 1 funcref)".to_owned();
-        guest
-    }
-
-    /// Calls itself on every message but the self-test's until its stack ends.
-    #[must_use]
-    pub fn recursing_on_messages() -> Self {
-        let mut guest = Self::default().on_messages("(drop (call $deeper (i32.const 1)))");
-        guest.fields = "(func $deeper (param i32) (result i32) \
-                        (i32.add (i32.const 1) (call $deeper (i32.add (local.get 0) (i32.const 1)))))"
-            .to_owned();
-        guest
-    }
-
-    /// Does not give back the handle that it was lent, on every message but the self-test's.
-    #[must_use]
-    pub fn keeping_its_handle_on_messages() -> Self {
-        Self::default().on_messages(&format!("(return {DELIVER})"))
-    }
-
-    /// Begins with so many pages of memory.
-    #[must_use]
-    pub fn beginning_with_pages(pages: u32) -> Self {
-        Self { memory: format!("(memory (export \"memory\") {pages})"), ..Self::default() }
-    }
-
-    /// Loops for ever when it is instantiated.
-    #[must_use]
-    pub fn looping_in_start() -> Self {
-        Self { fields: format!("(func $start {LOOP}) (start $start)"), ..Self::default() }
-    }
-
-    /// Loops for ever in `describe`.
-    #[must_use]
-    pub fn looping_in_describe() -> Self {
-        Self { describe: LOOP.to_owned(), ..Self::default() }
-    }
-
-    /// Loops for ever in `configure`.
-    #[must_use]
-    pub fn looping_in_configure() -> Self {
-        Self { configure: LOOP.to_owned(), ..Self::default() }
-    }
-
-    /// Refuses all rules: the key `rule[1].rates`, with a sentence.
-    #[must_use]
-    pub fn refusing_its_rules() -> Self {
-        Self {
-            fields: "(data (i32.const 1536) \"rule[1].ratesno such key\")".to_owned(),
-            configure: "(i32.store8 (i32.const 128) (i32.const 1)) (i32.store (i32.const 132) (i32.const 1536)) \
-                        (i32.store (i32.const 136) (i32.const 13)) (i32.store (i32.const 140) (i32.const 1549)) \
-                        (i32.store (i32.const 144) (i32.const 11)) (return (i32.const 128))"
-                .to_owned(),
-            ..Self::default()
-        }
-    }
-
-    /// Logs so many lines of so many bytes in each decision.
-    #[must_use]
-    pub fn logging(lines: u32, bytes: u32) -> Self {
-        Self {
-            memory: format!("(memory (export \"memory\") {})", 2 + bytes / 65_536),
-            ..Self::default()
-        }
-        .import("log", "write", "$log", "(param i32 i32 i32)")
-        .before_verdict(&format!(
-            "(memory.fill (i32.const 4096) (i32.const 120) (i32.const {bytes})) (local.set $n (i32.const {lines})) \
-             (loop $more (call $log (i32.const 1) (i32.const 4096) (i32.const {bytes})) \
-             (local.set $n (i32.sub (local.get $n) (i32.const 1))) (br_if $more (local.get $n)))"
-        ))
-    }
-
-    /// Takes a token from a bucket that holds three and never fills: delivers what has one, rejects the others.
-    #[must_use]
-    pub fn with_three_tokens() -> Self {
-        Self::with_bucket("0", "3")
-    }
-
-    /// Takes a token from a bucket with a burst that is no number.
-    #[must_use]
-    pub fn with_a_bucket_of_nan() -> Self {
-        Self::with_bucket("1", "nan")
-    }
-
-    /// Delivers a message when the time that it sees is the same twice, and its random numbers differ.
-    #[must_use]
-    pub fn looking_at_its_clock() -> Self {
-        Self::default()
-            .import("clock", "now", "$now", "(result i64)")
-            .import("clock", "elapsed", "$elapsed", "(result i64)")
-            .import("clock", "random", "$random", "(result i64)")
-            .before_verdict(
-                "(if (i64.ne (call $now) (call $now)) (then unreachable)) \
-                 (if (i64.ne (call $elapsed) (call $elapsed)) (then unreachable)) \
-                 (if (i64.eq (call $random) (call $random)) (then unreachable))",
-            )
-    }
-
-    /// The same policy built for another version of the contract.
-    #[must_use]
-    pub fn of_version(version: &str) -> Self {
-        Self {
-            wit: WIT.replace("@1.0.0", &format!("@{version}")),
-            version: version.to_owned(),
-            ..Self::default()
-        }
-    }
-
-    /// Built for a contract whose deferral has one more field.
-    #[must_use]
-    pub fn with_another_shape() -> Self {
-        Self {
-            wit: WIT.replace("reason: string,\n    }", "reason: string, until: u64,\n    }"),
-            ..Self::default()
-        }
-    }
-
-    /// Built for a contract with a function that the host does not have.
-    #[must_use]
-    pub fn calling_a_newer_function() -> Self {
-        let wit = WIT.replace("random: func() -> u64;", "random: func() -> u64;\n    zone: func() -> u64;");
-        Self { wit, ..Self::default() }.import("clock", "zone", "$zone", "(result i64)")
-    }
-
-    /// Exports no `throttle`.
-    #[must_use]
-    pub fn without_throttle() -> Self {
-        Self { wit: WIT.replace("    export throttle;\n", ""), decide: String::new(), ..Self::default() }
-    }
-
-    /// Imports an interface of WASI.
-    #[must_use]
-    pub fn importing_wasi() -> Self {
-        let wit =
-            WIT.replace("    import clock;\n", "    import clock;\n    import wasi:cli/environment@0.2.0;\n");
-        let nested = "package wasi:cli@0.2.0 { interface environment { count: func() -> u32; } }\n";
-        let mut guest = Self { wit: format!("{wit}\n{nested}"), ..Self::default() };
-        guest
-            .imports
-            .push_str("(import \"wasi:cli/environment@0.2.0\" \"count\" (func $environment (result i32)))\n");
-        guest
+    pub fn built_with_the_sdk(self) -> Self {
+        let built = r#"{"name":"crafted","version":"0.1.0","sdk":"tidegate-guest 0.1.0"}"#;
+        Self { built: Some(built.to_owned()), ..self }
     }
 
     /// The core module, with the contract in a section as wit-bindgen leaves it.
@@ -272,8 +83,12 @@ impl Guest {
         let mut module = wat::parse_str(self.text()).expect("the text of a guest");
         let mut resolve = Resolve::default();
         let package = resolve.push_str("policy.wit", &self.wit).expect("the contract");
-        let world = resolve.select_world(&[package], Some("throttle-policy")).expect("the world");
+        let world = resolve.select_world(&[package], Some(self.world.name())).expect("the world");
         embed_component_metadata(&mut module, &resolve, world, StringEncoding::UTF8).expect("a module");
+        if let Some(built) = &self.built {
+            CustomSection { name: "tidegate:built".into(), data: built.as_bytes().into() }
+                .append_to(&mut module);
+        }
         module
     }
 
@@ -285,14 +100,6 @@ impl Guest {
     pub fn component(&self) -> Vec<u8> {
         let encoder = ComponentEncoder::default().validate(true).module(&self.module());
         encoder.and_then(|mut encoder| encoder.encode()).expect("a component")
-    }
-
-    fn with_bucket(rate: &str, burst: &str) -> Self {
-        let take = "(param i32 i32 i32 i32 f64 f64 f64) (result i64)";
-        Self::rejecting("no token").import("state", "take", "$take", take).before_verdict(&format!(
-            "(if (i64.eqz (call $take (i32.const 1536) (i32.const 2) (i32.const 1536) (i32.const 2) (f64.const 1) \
-             (f64.const {rate}) (f64.const {burst}))) (then (call $give_back (local.get $message)) (return {DELIVER})))"
-        ))
     }
 
     fn import(mut self, interface: &str, name: &str, function: &str, signature: &str) -> Self {
@@ -317,7 +124,15 @@ impl Guest {
     }
 
     fn text(&self) -> String {
-        let Self { version, imports, memory, fields, describe, configure, decide, .. } = self;
+        let Self { version, imports, memory, fields, describe, configure, decide, exports, .. } = self;
+        let give_back = if self.world.has_messages() {
+            format!(
+                "(import \"tidegate:policy/delivery@{version}\" \"[resource-drop]message\" \
+                 (func $give_back (param i32)))"
+            )
+        } else {
+            String::new()
+        };
         let throttle = if decide.is_empty() {
             String::new()
         } else {
@@ -331,7 +146,7 @@ impl Guest {
         };
         format!(
             "(module
-               (import \"tidegate:policy/delivery@{version}\" \"[resource-drop]message\" (func $give_back (param i32)))
+               {give_back}
                {imports}
                {memory}
                (global $heap (mut i32) (i32.const 4096))
@@ -354,7 +169,8 @@ impl Guest {
                  {configure}
                  (i32.store8 (i32.const 128) (i32.const 0))
                  (i32.const 128))
-               {throttle})"
+               {throttle}
+               {exports})"
         )
     }
 }

@@ -108,6 +108,9 @@ fn every_key_listed_is_accepted_and_has_an_effect() {
                 (_, _, Kind::Duration { min_millis, .. }) => format!("\"{}ms\"", min_millis + 1),
                 (_, _, Kind::Size { min, .. }) => format!("\"{}B\"", min + 1),
                 (_, _, Kind::Choice(words)) => format!("\"{}\"", words.last().expect("a word")),
+                ("policies", "grants.http", _) => "[\"https://vault.example\"]".to_owned(),
+                (_, _, Kind::List) => "[\"A\"]".to_owned(),
+                (_, _, Kind::Pairs) => "{ a = \"elsewhere\" }".to_owned(),
                 (_, _, Kind::Path) => "\"elsewhere\"".to_owned(),
                 (_, key, Kind::Text | Kind::PolicyName(_)) => panic!("`{section}.{key}` needs a value here"),
             };

@@ -124,6 +124,8 @@ fn noun(raw: &Raw) -> String {
         Raw::Text(text) => format!("`{text}`"),
         Raw::Integer(number) => format!("the number {number}"),
         Raw::Bool(value) => value.to_string(),
+        Raw::List(_) => "an array".to_owned(),
+        Raw::Pairs(_) => "a table".to_owned(),
         Raw::Other(what) => (*what).to_owned(),
     }
 }

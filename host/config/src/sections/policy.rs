@@ -1,9 +1,11 @@
 //! `[policies.NAME]`: one configured component.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use tidegate_connector::options::{Default, Kind, OptionSpec, Side, Table, Values};
+use tidegate_connector::origin::Origin;
 use tidegate_connector::units;
 
 use super::{path_from, read_values};
@@ -57,6 +59,33 @@ pub const POLICY_TABLE: Table = Table {
             "Whether a copy of what last ran well is kept in `state-dir`, and used at a start when the files are broken or gone.",
         ),
         option(
+            "grants.env",
+            Kind::List,
+            Default::None,
+            "Environment variables that a credential resolver may read, by name. It may use nothing of the host that is not \
+             granted.",
+        ),
+        option(
+            "grants.directories",
+            Kind::Pairs,
+            Default::None,
+            "Directories whose files a credential resolver may read, each under a name: it reads `NAME/FILE`. They count from \
+             `policy-dir`.",
+        ),
+        option(
+            "grants.http",
+            Kind::List,
+            Default::None,
+            "Where the HTTP requests of a credential resolver may go, such as `https://vault.example:8200`. Only to public \
+             addresses, unless the address itself stands here too.",
+        ),
+        option(
+            "grants.http-ca-file",
+            Kind::Path,
+            Default::None,
+            "PEM certificates that those requests trust beside the system's; counts from `policy-dir`.",
+        ),
+        option(
             "limits.deadline",
             Kind::Duration { min_millis: 1, max_millis: 1_000 },
             Default::Value("5ms"),
@@ -67,6 +96,12 @@ pub const POLICY_TABLE: Table = Table {
             Kind::Duration { min_millis: 1, max_millis: 60_000 },
             Default::Value("500ms"),
             "Computing time of each step of a start: instantiate, describe, configure, self-test.",
+        ),
+        option(
+            "limits.resolve-timeout",
+            Kind::Duration { min_millis: 100, max_millis: 300_000 },
+            Default::Value("10s"),
+            "Time of one call of a credential resolver, its waits for other services included.",
         ),
         option(
             "limits.memory",
@@ -144,8 +179,23 @@ pub struct Policy {
     pub probation_time: Duration,
     /// Whether a copy of what last ran well is kept and used.
     pub last_good: bool,
+    /// What it may use of the host.
+    pub grants: Grants,
     /// What it lives in.
     pub limits: Limits,
+}
+
+/// What a credential resolver may use of the host.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Grants {
+    /// Environment variables, by name.
+    pub env: BTreeSet<String>,
+    /// Directories, by the names that the policy knows them by.
+    pub directories: BTreeMap<String, PathBuf>,
+    /// Where requests may go.
+    pub http: BTreeSet<Origin>,
+    /// Certificates that requests trust beside the system's.
+    pub http_ca_file: Option<PathBuf>,
 }
 
 /// Whether a policy's verdicts are followed.
@@ -175,6 +225,8 @@ pub struct Limits {
     pub deadline: Duration,
     /// Computing time of each step of a start.
     pub start_deadline: Duration,
+    /// Time of one call of a credential resolver.
+    pub resolve_timeout: Duration,
     /// Memory of one instance, in bytes.
     pub memory_bytes: usize,
     /// The largest component that is loaded, in bytes.
@@ -202,13 +254,15 @@ impl Policy {
     /// `None` when a key does not fit, which has been reported.
     pub(crate) fn read(
         reporter: &mut Reporter<'_>,
-        block: &Block,
+        block: &mut Block,
         policy_dir: Option<&Path>,
     ) -> (Values, Option<Self>) {
+        block.gather("grants.directories");
         let values = read_values(reporter, block, Side::Both, &POLICY_TABLE);
         let on_error = read_on_error(reporter, block, &values);
         let sha256 = read_sha256(reporter, block, &values);
-        let policy = policy_dir.and_then(|dir| Self::from_values(&values, on_error, sha256, dir));
+        let grants = read_grants(reporter, block, &values, policy_dir.unwrap_or(Path::new("")));
+        let policy = policy_dir.and_then(|dir| Self::from_values(&values, on_error, sha256, grants, dir));
         (values, policy)
     }
 
@@ -216,6 +270,7 @@ impl Policy {
         values: &Values,
         on_error: Option<OnError>,
         sha256: Option<String>,
+        grants: Option<Grants>,
         policy_dir: &Path,
     ) -> Option<Self> {
         Some(Self {
@@ -230,6 +285,7 @@ impl Policy {
             probation_calls: u32::try_from(values.integer("probation.calls")?).ok()?,
             probation_time: values.duration("probation.time")?,
             last_good: values.flag("last-good"),
+            grants: grants?,
             limits: read_limits(values)?,
         })
     }
@@ -241,6 +297,7 @@ fn read_limits(values: &Values) -> Option<Limits> {
     Some(Limits {
         deadline: values.duration("limits.deadline")?,
         start_deadline: values.duration("limits.start-deadline")?,
+        resolve_timeout: values.duration("limits.resolve-timeout")?,
         memory_bytes: bytes("limits.memory")?,
         file_bytes_max: values.size("limits.file-size")?,
         rules_bytes_max: values.size("limits.rules-size")?,
@@ -251,6 +308,46 @@ fn read_limits(values: &Values) -> Option<Limits> {
         uses_max: u32::try_from(values.integer("limits.max-uses")?).ok()?,
         state_entries_max: count("limits.state-entries")?,
     })
+}
+
+/// `None` when something does not fit, which has been reported.
+fn read_grants(
+    reporter: &mut Reporter<'_>,
+    block: &Block,
+    values: &Values,
+    policy_dir: &Path,
+) -> Option<Grants> {
+    let before = reporter.count();
+    let mut grants = Grants {
+        http_ca_file: values.text("grants.http-ca-file").map(|file| path_from(policy_dir, file)),
+        ..Grants::default()
+    };
+    for name in values.list("grants.env") {
+        if name.is_empty() || name.contains(['=', '\0', '*']) {
+            let detail = format!("must hold names of environment variables, each written out, not `{name}`");
+            reporter.at_value(block, "grants.env", Problem::Value { detail });
+        }
+        grants.env.insert(name.clone());
+    }
+    for (name, path) in values.pairs("grants.directories").into_iter().flatten() {
+        if !name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_') {
+            let detail = format!("names have ASCII letters, digits, `-` and `_`, unlike `{name}`");
+            reporter.at_value(block, "grants.directories", Problem::Value { detail });
+        }
+        grants.directories.insert(name.clone(), path_from(policy_dir, path));
+    }
+    for text in values.list("grants.http") {
+        match text.parse() {
+            Ok(origin) => {
+                grants.http.insert(origin);
+            }
+            Err(error) => {
+                let detail = format!("must hold origins: {error}");
+                reporter.at_value(block, "grants.http", Problem::Value { detail });
+            }
+        }
+    }
+    (reporter.count() == before).then_some(grants)
 }
 
 fn read_on_error(reporter: &mut Reporter<'_>, block: &Block, values: &Values) -> Option<OnError> {
@@ -284,3 +381,6 @@ fn read_sha256(reporter: &mut Reporter<'_>, block: &Block, values: &Values) -> O
 const fn option(key: &'static str, kind: Kind, default: Default, summary: &'static str) -> OptionSpec {
     OptionSpec { key, kind, default, side: Side::Both, secret: false, summary }
 }
+
+#[cfg(test)]
+mod tests;

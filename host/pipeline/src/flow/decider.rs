@@ -6,10 +6,10 @@ use std::time::Duration;
 use tidegate_connector::Clock;
 use tidegate_lease::Decide;
 use tidegate_model::{Instant, Verdict};
-use tidegate_policy::{Answer, Cause, Outcome, Question, Throttle, ThrottleCaller};
+use tidegate_policy::{Answer, Cause, Kind, Outcome, Question, Throttle, ThrottleCaller};
 use tidegate_telemetry::events::flow::{Origin, Progress};
 
-use super::shadow::{Kind, Shadows};
+use super::shadow::Shadows;
 use super::tap::Taps;
 
 /// The deciding side of one flow.
@@ -141,7 +141,8 @@ fn compare(
     live: &Decided,
     answer: &Answer,
 ) {
-    let (live, other) = (Kind::of_decided(live), Kind::of_answer(answer));
+    let live = if live.stop.is_some() { Kind::NoAnswer } else { Kind::of_verdict(&live.verdict) };
+    let other = Kind::said(answer);
     shadows.note(shadow.policy.name(), question, live, other);
     progress.shadow_verdict(shadow.policy.name(), live.label(), other.label());
 }

@@ -164,7 +164,7 @@ impl Accepted {
             ending,
             attempt: self.attempt,
             spent,
-            cost: cost.unwrap_or_else(|| spent.as_secs_f64()),
+            cost: cost.unwrap_or(spent.as_secs_f64()),
         }
     }
 }

@@ -21,6 +21,7 @@ use super::decider::{Decided, Decider};
 use super::endings::Endings;
 use super::presence::{Change, Presence};
 use super::receive::{Arrival, Workers};
+use super::renewer::Renewer;
 use super::settle::{Settled, Settling};
 use super::shadow::Shadows;
 use super::sink::{SinkNews, SinkPort};
@@ -52,6 +53,7 @@ pub(super) struct Turner {
     settler: Arc<dyn Settler>,
     decider: Decider,
     endings: Endings,
+    renewer: Option<Renewer>,
     workers: Workers,
     settling: Settling,
     sink: SinkPort,
@@ -87,13 +89,19 @@ impl Turner {
         taps: Taps,
     ) -> Self {
         let workers = Workers::start(&parts.source, options.receive_workers, options.book.seed);
+        let mut book = LeaseBook::new(options.book.clone(), clock.now());
+        let renewer = parts.renewing.map(|policy| {
+            book.handle_renewal_options(clock.now(), Some(options.renewal));
+            Renewer::new(Arc::clone(&options.source_name), policy, options.book.seed)
+        });
         Self {
-            book: LeaseBook::new(options.book.clone(), clock.now()),
+            book,
             workers,
             settling: Settling::new(Arc::clone(&parts.settler)),
             sink: SinkPort::start(parts.sink),
             dead_letters: parts.dead_letter.map(DeadLetters::start),
             endings: Endings::new(options.book.budget_messages),
+            renewer,
             decider: Decider::new(
                 Arc::clone(&options.source_name),
                 parts.throttle,
@@ -181,7 +189,13 @@ impl Turner {
 
     async fn handle(&mut self, event: Event) {
         match event {
-            Event::Command(Some(Command::Valves(valves))) => self.book.handle_valves(valves),
+            Event::Command(Some(Command::Valves(valves))) => {
+                self.book.handle_valves(valves);
+                if self.renewer.is_some() {
+                    self.options.renewal.length_max = valves.max_invisible_duration;
+                    self.book.handle_renewal_options(self.clock.now(), Some(self.options.renewal));
+                }
+            }
             // A dropped handle asks for the same.
             Event::Command(Some(Command::Drain) | None) => self.start_draining().await,
             Event::Arrival(Some(arrival)) => self.handle_arrival(arrival),
@@ -334,6 +348,7 @@ impl Turner {
     /// Does what the book asks. True when it has more to decide than fits one turn.
     fn act(&mut self) -> bool {
         let more = self.decide();
+        self.renew();
         self.emit();
         self.settle();
         self.receive();
@@ -387,6 +402,17 @@ impl Turner {
         self.totals.on_error += u64::from(origin == Origin::OnError);
         self.progress.verdict(kind, origin);
         verdict
+    }
+
+    /// Asks about leases that end soon. The book lets no more than a few tens through at a time, and the same one once a
+    /// second.
+    fn renew(&mut self) {
+        let Some(renewer) = &mut self.renewer else { return };
+        let now = self.clock.now();
+        while let Some(question) = self.book.poll_renew(now) {
+            let answer = renewer.decide(&question, now, &self.clock);
+            self.book.handle_renewal(now, question.id, answer);
+        }
     }
 
     fn emit(&mut self) {
@@ -491,10 +517,14 @@ impl Turner {
 
     /// Tells policies that want to know how deliveries ended.
     fn tell_endings(&mut self) {
-        self.endings.set_on(self.decider.observes());
+        let renewer_observes = self.renewer.as_ref().is_some_and(Renewer::observes);
+        self.endings.set_on(self.decider.observes() || renewer_observes);
         let now = self.clock.now();
         while let Some(batch) = self.endings.poll_batch(now) {
             self.decider.observe(now, &self.clock, &batch);
+            if let Some(renewer) = &mut self.renewer {
+                renewer.observe(now, &self.clock, &batch);
+            }
         }
         let dropped = self.endings.take_dropped();
         if dropped > 0 {

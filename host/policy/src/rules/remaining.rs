@@ -103,9 +103,11 @@ impl Remaining {
 
     /// The number in the file of an array's item that is now the one at `at`.
     fn number(&self, array: &str, at: usize) -> usize {
-        let is_gone = |number| self.gone.iter().any(|(path, gone)| path == array && *gone == number);
-        let mut left = (0..).filter(|number| !is_gone(*number));
-        left.nth(at).unwrap_or(at)
+        let mut gone: Vec<_> =
+            self.gone.iter().filter(|(path, _)| path == array).map(|(_, number)| *number).collect();
+        gone.sort_unstable();
+        // The policy may have named any number, up to which nobody wants to count.
+        gone.into_iter().fold(at, |number, gone| if gone <= number { number.saturating_add(1) } else { number })
     }
 }
 

@@ -163,6 +163,32 @@ fn no_part_of_a_file_comes_into_force() {
     assert!(!check_bytes(&bench, &cut_inside).passed);
 }
 
+/// Which interface a file exports last is up to the encoder, and one that observes may be cut before it says so.
+#[test]
+fn no_part_of_a_file_that_the_sdk_built_comes_into_force() {
+    let bench = Bench::new();
+    let guest = Guest::counting_what_it_is_told().built_with_the_sdk();
+    let whole = encode_component(&guest.module()).unwrap();
+    let good = check_bytes(&bench, &whole);
+    assert!(good.passed && good.observes, "{good:#?}");
+    let bytes = good.trailer.unwrap().bytes;
+    let mut rungs = std::collections::BTreeMap::<_, usize>::new();
+    for len in (0..whole.len()).filter(|len| len % 11 == 0 || *len > bytes.saturating_sub(400)) {
+        let report = check_bytes(&bench, &whole[..len]);
+        assert!(!report.passed, "{len} of {}", whole.len());
+        let failed = report.rungs.iter().find(|report| matches!(report.outcome, RungOutcome::Failed(_)));
+        *rungs.entry(failed.unwrap().rung).or_default() += 1;
+    }
+    assert!(rungs[&Rung::Section] > 0, "some are components, and known not to be whole: {rungs:?}");
+    // As other tools encode what was built with the SDK; what nobody built with it need not have the section.
+    refused_bytes(
+        guest.component(),
+        Rung::Section,
+        &["crafted 0.1.0, tidegate-guest", "was built with the SDK", "policy build"],
+    );
+    assert!(check_bytes(&bench, &Guest::counting_what_it_is_told().component()).passed);
+}
+
 #[test]
 fn a_changed_byte_never_comes_into_force_unnoticed_by_the_pin() {
     let bench = Bench::new();
@@ -187,7 +213,10 @@ fn only_core_modules_are_encoded() {
 #[test]
 fn a_folder_of_bad_policies_and_a_good_one() {
     let bench = Bench::new();
+    bench.write("bad-rules.toml", "[[rule]]\nshare = 0.2\n");
+    let rules = Some(bench.path("bad-rules.toml"));
     let host = bench.host(vec![
+        PolicySpec { rules, ..bench.policy("bad-rules", Guest::default().component()) },
         bench.policy("core-module", Guest::default().module()),
         bench.policy("text", "hello"),
         bench.policy("other-world", Guest::without_throttle().component()),
@@ -202,6 +231,7 @@ fn a_folder_of_bad_policies_and_a_good_one() {
         states,
         [
             "absent Absent",
+            "bad-rules Failed",
             "core-module Failed",
             "good Active",
             "other-world Failed",

@@ -1,15 +1,13 @@
 //! Files that change under a running host.
 
 use std::fs;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tidegate_model::Verdict;
-use tidegate_policy::{Answer, Cause, OnError, PolicySpec, PolicyState, ReloadError, Rung};
+use tidegate_policy::{Answer, Cause, OnError, PolicySpec, PolicyState, ReloadError, Rung, World, check};
 use tidegate_test_guests::Guest;
 
-use crate::support::{Bench, DELIVERED, ask, caller, rejected, status, wait_for};
+use crate::support::{Bench, DELIVERED, Traffic, ask, caller, rejected, status, wait_for, when_drained};
 
 fn not_loaded() -> Answer {
     Answer::OnError { verdict: Verdict::Deliver, cause: Cause::NotLoaded }
@@ -205,36 +203,138 @@ fn a_half_written_file_is_not_read_before_it_has_settled() {
 }
 
 #[test]
-fn no_call_is_lost_while_generations_come_and_go() {
+fn no_call_is_lost_and_nothing_is_left_behind_while_generations_come_and_go() {
+    const RELOADS: u64 = 200;
     let bench = Bench::new();
     let generations: Vec<_> =
         (0..2).map(|n| Guest::rejecting(&format!("generation {n}")).component()).collect();
-    let host = Arc::new(bench.host(vec![bench.policy("fair", &generations[0])]));
-    let stop = Arc::new(AtomicBool::new(false));
-    let threads: Vec<_> = (0..2)
-        .map(|_| {
-            let (mut caller, stop) = (caller(&host, "fair"), Arc::clone(&stop));
-            std::thread::spawn(move || {
-                let mut calls = 0_u64;
-                while !stop.load(Ordering::Relaxed) {
-                    let answer = ask(&mut caller, "tenant");
-                    assert!(matches!(answer, Answer::Verdict(Verdict::Reject { .. })), "{answer:?}");
-                    calls += 1;
-                }
-                calls
-            })
-        })
-        .collect();
-    for n in 1..=20 {
-        bench.write("fair.wasm", &generations[n % 2]);
-        assert_eq!(host.reload("fair").unwrap().generation, n as u64 + 1);
+    let host = bench.host(vec![bench.policy("fair", &generations[0])]);
+    let decides = |answer: &Answer| matches!(answer, Answer::Verdict(Verdict::Reject { .. }));
+    let threads = [(); 2].map(|()| Traffic::start(&host, "fair", decides));
+    for n in 1..=RELOADS {
+        bench.write("fair.wasm", &generations[usize::try_from(n % 2).unwrap()]);
+        let report = when_drained(|| host.reload("fair"));
+        assert_eq!(report.generation, n + 1);
+        let alive = status(&host, "fair").generations;
+        assert!(alive <= 3, "{alive} generations after {n} reloads");
+        assert!(bench.engine.instances() <= 2, "{} instances", bench.engine.instances());
     }
-    stop.store(true, Ordering::Relaxed);
-    let calls: u64 = threads.into_iter().map(|thread| thread.join().unwrap()).sum();
+    let calls: u64 = threads.into_iter().map(Traffic::end).sum();
     let status = status(&host, "fair");
     assert_eq!(status.counts.verdicts["reject"], calls);
     assert!(status.counts.failures.values().all(|count| *count == 0), "{:?}", status.counts);
+    assert_eq!(status.generations, 2, "what runs and what ran before it");
     assert_eq!(bench.engine.instances(), 0);
+}
+
+#[test]
+fn rules_and_code_come_into_force_together() {
+    let bench = Bench::new();
+    let mut spec = bench.policy("rates", Guest::rejecting("old").component());
+    spec.rules = Some(bench.path("rates.toml"));
+    bench.write("rates.toml", "# none\n");
+    let host = bench.host(vec![spec]);
+    let mut caller = caller(&host, "rates");
+
+    // The new code is good and its rules are not: neither comes.
+    bench.write("rates.toml", "[[rule]]\nrejects = \"closed\"\n");
+    bench.write("rates.wasm", rate_rules());
+    let outdated = wait_for(&host, "rates", |status| {
+        status.last_error.as_ref().is_some_and(|error| error.reason.contains("rejects"))
+    });
+    assert_eq!(outdated.active.unwrap().generation, 1);
+    assert_eq!(ask(&mut caller, "tenant"), rejected("old"));
+
+    // Now the rules alone are written, and both come.
+    bench.write("rates.toml", "[[rule]]\nreject = \"closed\"\n");
+    let both = wait_for(&host, "rates", |status| status.state == PolicyState::Active);
+    let active = both.active.unwrap();
+    assert_eq!((active.generation, &*active.name), (2, "rate-rules"));
+    assert_eq!(ask(&mut caller, "tenant"), rejected("closed"));
+}
+
+#[test]
+fn what_was_refused_is_not_looked_at_again_before_it_changes() {
+    let bench = Bench::new();
+    let host = bench.host(vec![bench.policy("fair", Guest::rejecting("old").component())]);
+    bench.write("fair.wasm", "bad");
+    let refused = wait_for(&host, "fair", |status| status.counts.reloads_rejected == 1);
+    let reason = refused.last_error.unwrap().reason;
+    for _ in 0..3 {
+        // Another time, the same bytes.
+        bench.write("fair.wasm", "bad");
+        std::thread::sleep(Duration::from_millis(300));
+    }
+    let after = status(&host, "fair");
+    assert_eq!((after.counts.reloads_rejected, after.state), (1, PolicyState::Outdated));
+    assert_eq!(after.last_error.unwrap().reason, reason);
+    // Whoever asks is told again.
+    assert!(host.reload("fair").is_err());
+    assert_eq!(status(&host, "fair").counts.reloads_rejected, 2);
+}
+
+/// A file that is written through another name gives no notice in the directory that is watched.
+#[test]
+fn a_change_without_a_notice_is_found() {
+    let bench = Bench::new();
+    let host = bench.host(vec![bench.policy("fair", Guest::rejecting("old").component())]);
+    let elsewhere = tempfile::tempdir_in(bench.path("").parent().unwrap()).unwrap();
+    let other_name = elsewhere.path().join("other");
+    fs::hard_link(bench.path("fair.wasm"), &other_name).unwrap();
+    fs::write(&other_name, Guest::rejecting("new").component()).unwrap();
+    wait_for(&host, "fair", |status| status.active.as_ref().is_some_and(|active| active.generation == 2));
+    assert_eq!(ask(&mut caller(&host, "fair"), "tenant"), rejected("new"));
+}
+
+#[test]
+fn a_copy_that_stops_half_way_changes_nothing_until_it_goes_on() {
+    let bench = Bench::new();
+    let host = bench.host(vec![bench.policy("fair", Guest::rejecting("old").component())]);
+    let traffic =
+        Traffic::start(&host, "fair", |answer| *answer == rejected("old") || *answer == rejected("new"));
+    let new = Guest::rejecting("new").built_with_the_sdk();
+    let new = tidegate_policy::encode_component(&new.module()).unwrap();
+    // Cut in the middle, and where only the last section is missing.
+    let last_section = new.len() - 20;
+    for (n, end) in [new.len() / 2, last_section].into_iter().enumerate() {
+        bench.write("fair.wasm", &new[..end]);
+        let half = wait_for(&host, "fair", |status| status.counts.reloads_rejected == n as u64 + 1);
+        assert_eq!(half.active.unwrap().generation, 1);
+        traffic.goes_on();
+    }
+    bench.write("fair.wasm", &new);
+    wait_for(&host, "fair", |status| status.active.as_ref().is_some_and(|active| active.generation == 2));
+    traffic.goes_on();
+    assert!(traffic.end() > 0);
+}
+
+/// Other tools write no section that proves a file complete; a pinned digest does.
+#[test]
+fn half_a_component_that_compiles_is_found_by_its_digest() {
+    let bench = Bench::new();
+    let whole = Guest::rejecting("whole").component();
+    let passes = |len: &usize| check(&bench.engine, &bench.policy("cut", &whole[..*len])).passed;
+    let cut = (whole.len() - 400..whole.len()).rev().find(passes).expect("a part that is a component");
+    let digest = check(&bench.engine, &bench.policy("whole", &whole)).component_sha256.unwrap();
+    let spec = PolicySpec { sha256: Some(digest.to_string()), ..bench.policy("fair", &whole[..cut]) };
+    let host = bench.host(vec![spec]);
+    let failed = status(&host, "fair");
+    assert_eq!((failed.state, failed.last_error.unwrap().rung), (PolicyState::Failed, Rung::Digest));
+    bench.write("fair.wasm", &whole);
+    wait_for(&host, "fair", |status| status.state == PolicyState::Active);
+    assert_eq!(ask(&mut caller(&host, "fair"), "tenant"), rejected("whole"));
+}
+
+#[test]
+fn a_component_of_another_world_is_not_taken_because_it_runs_already() {
+    let bench = Bench::new();
+    let spec = bench.policy("fair", Guest::rejecting("throttle").component());
+    let host = bench.host(vec![spec.clone()]);
+    let renewing = PolicySpec { world: Some(World::RenewalPolicy), ..spec };
+    let error = host.update(renewing).unwrap_err();
+    let reason = std::error::Error::source(&error).unwrap().to_string();
+    assert!(reason.contains("it is a `throttle-policy` and is used as a `renewal-policy`"), "{reason}");
+    assert_eq!(ask(&mut caller(&host, "fair"), "tenant"), rejected("throttle"));
 }
 
 #[test]

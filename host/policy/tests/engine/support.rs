@@ -3,14 +3,16 @@
 use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant as StdInstant};
 
 use tempfile::TempDir;
 use tidegate_connector::Clock;
 use tidegate_model::{BodyState, Instant, Message, MessageId, Standing, Timestamp, Verdict};
 use tidegate_policy::{
-    Answer, Engine, EngineOptions, Limits, PolicyHost, PolicySpec, PolicyStatus, Question, ThrottleCaller,
+    Answer, Engine, EngineOptions, Limits, LoadError, PolicyHost, PolicySpec, PolicyStatus, Question,
+    ReloadError, ReloadReport, ThrottleCaller,
 };
 use tidegate_telemetry::Telemetry;
 
@@ -26,8 +28,7 @@ pub struct Bench {
 impl Bench {
     pub fn new() -> Self {
         let telemetry = Telemetry::default();
-        let options = EngineOptions { instances_max: 20, ..EngineOptions::new(Clock::start(), 7) };
-        let engine = Engine::new(options, telemetry.clone()).unwrap();
+        let engine = Engine::new(engine_options(), telemetry.clone()).unwrap();
         Self { engine, telemetry, dir: tempfile::tempdir().unwrap() }
     }
 
@@ -61,6 +62,96 @@ impl Bench {
     pub fn host(&self, specs: Vec<PolicySpec>) -> PolicyHost {
         PolicyHost::start(&self.engine, specs, None).unwrap()
     }
+
+    /// A host that keeps copies of what ran well.
+    pub fn host_keeping_copies(&self, specs: Vec<PolicySpec>) -> PolicyHost {
+        PolicyHost::start(&self.engine, specs, Some(self.path("last-good"))).unwrap()
+    }
+
+    /// The number of a metric, by the beginning of its line; 0 when it was never counted.
+    pub fn metric(&self, line: &str) -> f64 {
+        metric(&self.telemetry, line)
+    }
+}
+
+pub fn engine_options() -> EngineOptions {
+    EngineOptions { instances_max: 20, ..EngineOptions::new(Clock::start(), 7) }
+}
+
+pub fn metric(telemetry: &Telemetry, line: &str) -> f64 {
+    let text = telemetry.encode();
+    let line = text.lines().find_map(|found| found.strip_prefix(line));
+    line.and_then(|rest| rest.trim().parse().ok()).unwrap_or(0.0)
+}
+
+/// Asks for a reload or an update until there is room for one more generation: on a busy machine a call that stands
+/// still in an old one keeps it.
+pub fn when_drained(ask: impl Fn() -> Result<ReloadReport, ReloadError>) -> ReloadReport {
+    let began = StdInstant::now();
+    loop {
+        match ask() {
+            Err(ReloadError::Rejected { source, .. }) if matches!(*source, LoadError::Draining { .. }) => {
+                assert!(began.elapsed() < PATIENCE, "{source}");
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            other => return other.unwrap(),
+        }
+    }
+}
+
+/// A thread that asks a policy again and again.
+pub struct Traffic {
+    stop: Arc<AtomicBool>,
+    calls: Arc<AtomicU64>,
+    thread: JoinHandle<()>,
+}
+
+impl Traffic {
+    /// Every answer must be as wanted.
+    pub fn start(host: &PolicyHost, policy: &str, wanted: impl Fn(&Answer) -> bool + Send + 'static) -> Self {
+        let mut caller = caller(host, policy);
+        let (stop, calls) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+        let thread = std::thread::spawn({
+            let (stop, calls) = (Arc::clone(&stop), Arc::clone(&calls));
+            move || {
+                while !stop.load(Ordering::Relaxed) {
+                    let answer = ask_at(&mut caller, "tenant", calls.load(Ordering::Relaxed) / 100);
+                    assert!(wanted(&answer), "{answer:?}");
+                    calls.fetch_add(1, Ordering::Relaxed);
+                }
+            }
+        });
+        let traffic = Self { stop, calls, thread };
+        traffic.goes_on();
+        traffic
+    }
+
+    pub fn calls(&self) -> u64 {
+        self.calls.load(Ordering::Relaxed)
+    }
+
+    /// Waits for some more calls, each of them answered as wanted.
+    pub fn goes_on(&self) {
+        let (began, before) = (StdInstant::now(), self.calls());
+        while self.calls() < before + 20 {
+            assert!(!self.thread.is_finished(), "an answer was another");
+            assert!(began.elapsed() < PATIENCE, "no calls any more");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Ends it; answers how many calls it made.
+    pub fn end(self) -> u64 {
+        self.stop.store(true, Ordering::Relaxed);
+        self.thread.join().unwrap();
+        self.calls.load(Ordering::Relaxed)
+    }
+}
+
+/// Memory of this process that is in use now.
+pub fn resident_bytes() -> u64 {
+    let pages = fs::read_to_string("/proc/self/statm").unwrap();
+    pages.split(' ').nth(1).unwrap().parse::<u64>().unwrap() * 4_096
 }
 
 pub fn caller(host: &PolicyHost, name: &str) -> ThrottleCaller {
@@ -107,13 +198,21 @@ pub fn message_named(key: &str, id: &str) -> Arc<Message> {
     })
 }
 
-/// Asks at so many milliseconds of the clock.
+/// Asks about a message of its own at so many milliseconds of the clock.
 pub fn ask_at(caller: &mut ThrottleCaller, key: &str, millis: u64) -> Answer {
-    let (message, key) = (message(key), Arc::from(key));
-    caller.decide(&Question {
+    ask_about(caller, &message(key), millis)
+}
+
+/// Asks about a message, whose lite topic is its key.
+pub fn ask_about(caller: &mut ThrottleCaller, message: &Arc<Message>, millis: u64) -> Answer {
+    caller.decide(&question(message, &Arc::from(message.lite_topic.as_deref().unwrap()), millis))
+}
+
+pub fn question<'a>(message: &'a Arc<Message>, key: &'a Arc<str>, millis: u64) -> Question<'a> {
+    Question {
         source: "tenants",
-        message: &message,
-        key: &key,
+        message,
+        key,
         attempt: 1,
         age: Duration::from_secs(3),
         waited: Duration::from_secs(2),
@@ -122,7 +221,7 @@ pub fn ask_at(caller: &mut ThrottleCaller, key: &str, millis: u64) -> Answer {
         wall: Timestamp::from_unix_millis(1_000_000 + millis),
         now: Instant::from_millis(millis),
         seed: millis,
-    })
+    }
 }
 
 pub fn ask(caller: &mut ThrottleCaller, key: &str) -> Answer {

@@ -73,6 +73,8 @@ enum Inbound {
 enum Done {
     Heartbeat(Result<(), CallError>),
     Sync(Result<(), CallError>),
+    /// Other keys were asked for; the next stream is opened with what there is.
+    Renewed,
 }
 
 enum Heard {
@@ -125,6 +127,14 @@ impl Task {
                 if let Some(status) = status {
                     let (peer, method) = (&self.seat.peer, Method::Telemetry);
                     let error = CallError::answered(&peer.subject, method, status.code, &status.message);
+                    if error.reason() == Reason::Access {
+                        let (peer, error) = (Arc::clone(peer), error.clone());
+                        let renewing = async move {
+                            peer.noted(error).await;
+                            Done::Renewed
+                        };
+                        self.calls.push(renewing.boxed());
+                    }
                     self.session.handle_settings(now, Err(error));
                 }
             }
@@ -142,6 +152,7 @@ impl Task {
                 self.session.handle_heartbeat(now, result);
             }
             Done::Sync(result) => self.session.handle_sync(now, result),
+            Done::Renewed => {}
         }
     }
 

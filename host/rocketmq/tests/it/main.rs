@@ -5,6 +5,7 @@ mod access;
 mod checks;
 mod lite;
 mod producing;
+mod resolving;
 mod road;
 mod simple;
 mod support;

@@ -18,12 +18,13 @@ use prometheus_client::registry::Unit;
 use crate::metrics::{Name, Registry, call_seconds, words};
 use crate::{Event, Metrics};
 
-words!(ReloadResult);
+words!(CompilationSource, ReloadResult);
 
 /// The metric families that these events move.
 #[derive(Debug)]
 pub(crate) struct Families {
     allocator: Family<AllocatorLabel, Gauge>,
+    compilations: Family<CompilationLabels, Counter>,
     calls: Family<CallLabels, Counter>,
     failures: Family<FailureLabels, Counter>,
     instances_started: Family<PolicyLabel, Counter>,
@@ -46,6 +47,17 @@ pub(crate) struct Families {
 #[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
 struct AllocatorLabel {
     allocator: &'static str,
+}
+
+#[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
+struct CompilationLabels {
+    source: CompilationSource,
+}
+
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+enum CompilationSource {
+    Compiler,
+    Cache,
 }
 
 #[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
@@ -98,6 +110,7 @@ impl Families {
     pub(crate) fn register(registry: &mut Registry) -> Self {
         let families = Self {
             allocator: Family::default(),
+            compilations: Family::default(),
             calls: Family::default(),
             failures: Family::default(),
             instances_started: Family::default(),
@@ -122,6 +135,11 @@ impl Families {
 
     fn register_calls(&self, area: &mut Registry) {
         area.register("allocator", "1 for where instances get their memory from", self.allocator.clone());
+        area.register(
+            "compilations",
+            "Components made ready to run: by the compiler, or from the cache of what it made earlier",
+            self.compilations.clone(),
+        );
         area.register("calls", "Decisions that a policy made, by verdict", self.calls.clone());
         area.register(
             "failures",
@@ -255,6 +273,43 @@ impl Event for EngineReady {
     fn record(self, metrics: &Metrics) {
         metrics.policy.allocator.get_or_create(&AllocatorLabel { allocator: self.allocator }).set(1);
         tracing::debug!(allocator = self.allocator, "policy engine ready");
+    }
+}
+
+/// A component is ready to run.
+#[derive(Debug)]
+pub struct Compiled<'a> {
+    /// Digest of the component.
+    pub component_sha256: &'a str,
+    /// Whether it had been compiled earlier.
+    pub from_cache: bool,
+    /// Compiling, or loading.
+    pub took: Duration,
+}
+
+impl Event for Compiled<'_> {
+    fn record(self, metrics: &Metrics) {
+        let source = if self.from_cache { CompilationSource::Cache } else { CompilationSource::Compiler };
+        metrics.policy.compilations.get_or_create(&CompilationLabels { source }).inc();
+        tracing::debug!(
+            component_sha256 = self.component_sha256,
+            from_cache = self.from_cache,
+            took_ms = self.took.as_secs_f64() * 1e3,
+            "component compiled"
+        );
+    }
+}
+
+/// What was compiled earlier cannot be used, or what was compiled now not be kept: it is compiled anew.
+#[derive(Debug)]
+pub struct CompileCacheTrouble<'a> {
+    /// What is wrong with which file.
+    pub reason: &'a str,
+}
+
+impl Event for CompileCacheTrouble<'_> {
+    fn record(self, _metrics: &Metrics) {
+        tracing::warn!("policies are compiled without the help of the compile cache: {}", self.reason);
     }
 }
 

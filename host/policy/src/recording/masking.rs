@@ -1,0 +1,78 @@
+//! What does not get into a recording.
+
+use std::borrow::Cow;
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use sha2::{Digest as _, Sha256};
+
+/// What stands in the place of a value.
+pub const MASKED: &str = "[masked]";
+
+/// Bytes of a body that are recorded unless said otherwise.
+const BODY_BYTES: usize = 4 << 10;
+
+/// What is left out of a recording.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Masking {
+    /// Names of properties whose values are masked; `*` at the end of one stands for any ending.
+    pub properties: Vec<String>,
+    /// Bytes of a body that are recorded; 0 for none.
+    pub body_bytes: usize,
+    /// Whether keys, lite topics and groups are replaced by a hash: the same for the same key within one recording, so
+    /// that fairness stays visible. Holds the secret that the hashes begin with.
+    pub key_secret: Option<[u8; 16]>,
+}
+
+impl Default for Masking {
+    fn default() -> Self {
+        Self { properties: Vec::new(), body_bytes: BODY_BYTES, key_secret: None }
+    }
+}
+
+impl Masking {
+    pub(super) fn key(&self, key: &Arc<str>) -> Arc<str> {
+        match &self.key_secret {
+            None => Arc::clone(key),
+            Some(secret) => hashed(secret, key).into(),
+        }
+    }
+
+    pub(super) fn name(&self, name: &str) -> String {
+        self.key_secret.as_ref().map_or_else(|| name.to_owned(), |secret| hashed(secret, name))
+    }
+
+    pub(super) fn property<'a>(&self, name: &str, value: &'a [u8]) -> Cow<'a, [u8]> {
+        let fits = |pattern: &String| match pattern.strip_suffix('*') {
+            Some(beginning) => name.starts_with(beginning),
+            None => name == pattern,
+        };
+        if self.properties.iter().any(fits) { MASKED.as_bytes().into() } else { value.into() }
+    }
+
+    pub(super) fn body_shown<'a>(&self, body: &'a [u8]) -> &'a [u8] {
+        body.get(..self.body_bytes).unwrap_or(body)
+    }
+
+    /// What it does, for people.
+    pub(super) fn described(&self) -> Vec<String> {
+        let properties = self.properties.iter().map(|pattern| format!("property {pattern}"));
+        let body = match self.body_bytes {
+            0 => "body".to_owned(),
+            bytes => format!("body after {bytes} bytes"),
+        };
+        let keys = self.key_secret.is_some().then(|| "keys, as hashes".to_owned());
+        properties.chain([body]).chain(keys).collect()
+    }
+}
+
+fn hashed(secret: &[u8; 16], text: &str) -> String {
+    /// Enough to tell a million keys apart.
+    const BYTES: usize = 8;
+    let digest = Sha256::new_with_prefix(secret).chain_update(text).finalize();
+    digest.iter().take(BYTES).fold("key-".to_owned(), |mut text, byte| {
+        // Writing to a string has no way to fail.
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
