@@ -1,18 +1,21 @@
-//! The HTTP API for people and machines that look in.
+//! The HTTP API for people and machines that look in, and for operators.
 //!
-//! A [`Server`] answers `GET` only and changes nothing. What it shows comes through the trait [`Inspect`], so that it
+//! What a [`Server`] shows comes through the trait [`Inspect`], and what it changes goes through [`Operate`], so that it
 //! knows no other room of the host; its answers are the types of this crate, described in `openapi.json`, because the
-//! API is a contract of its own. It has no authentication, and so listens on loopback addresses unless it is told
-//! otherwise.
+//! API is a contract of its own. `GET` changes nothing, and `POST` is refused when a page of another site asks for it.
+//! It has no authentication, and so listens on loopback addresses unless it is told otherwise.
 #![forbid(unsafe_code)]
 
+mod operate;
 mod routes;
 mod server;
 mod view;
 
+pub use operate::{Operate, OperateError, PauseView, ReloadView, RollbackView, RungOutcome, RungView};
 pub use routes::OPENAPI;
 pub use server::{Bound, Options, Server, StartError};
 pub use view::{
-    Breaker, CallFailure, FlowState, FlowTotals, FlowView, Generation, Inspect, PolicyState, PolicyView,
-    Readiness, Refusal, UndecidedEndings, Unready, VersionView,
+    Breaker, CallFailure, ComparisonView, DifferenceView, FlowState, FlowTotals, FlowView, Generation,
+    Inspect, Kept, KeyCount, Origin, PairCount, PolicyMode, PolicyState, PolicyView, Readiness, Refusal,
+    UndecidedEndings, Unready, VersionView,
 };

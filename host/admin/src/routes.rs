@@ -1,21 +1,25 @@
 //! The routes, and errors as sentences.
 
-use std::net::IpAddr;
+mod change;
+mod gate;
+
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::Router;
-use axum::extract::{Request, State};
+use axum::extract::{FromRequestParts, Path, State};
+use axum::http::request::Parts;
 use axum::http::{HeaderValue, Method, StatusCode, Uri, header};
-use axum::middleware::{self, Next};
+use axum::middleware;
 use axum::response::{Html, IntoResponse, Json, Response};
-use axum::routing::get;
+use axum::routing::{get, post};
 use serde::Serialize;
 use serde_json::{Value, json};
 use tidegate_telemetry::Telemetry;
 use tower_http::limit::RequestBodyLimitLayer;
 
-use crate::view::{Inspect, Readiness, VersionView};
+pub(crate) use self::gate::Gate;
+use crate::operate::Operate;
+use crate::view::{PolicyView, Readiness, VersionView};
 
 /// The API's description, served at `/openapi.json`.
 pub const OPENAPI: &str = include_str!("../openapi.json");
@@ -31,24 +35,19 @@ const PAGE_SECURITY: HeaderValue = HeaderValue::from_static(
     "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; \
      base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
 );
-const ROUTES_TEXT: &str =
-    "/, /healthz, /readyz, /metrics, /api/flows, /api/policies, /api/version, /openapi.json";
+const ROUTES_TEXT: &str = "/, /healthz, /readyz, /metrics, /api/flows, /api/flows/{name}/comparisons, \
+     /api/policies, /api/policies/{name}, /api/policies/{name}/reload, /api/policies/{name}/rollback, \
+     /api/policies/{name}/pause, /api/policies/{name}/resume, /api/version, /openapi.json";
 
 /// What handlers share.
 #[derive(Clone)]
 struct Shared {
-    inspect: Arc<dyn Inspect>,
+    host: Arc<dyn Operate>,
     telemetry: Telemetry,
 }
 
-/// What every request has to pass.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Gate {
-    /// The longest that an answer may take.
-    pub(crate) request_timeout: Duration,
-    /// Whether the server is meant to be reached by other machines, and so by names that it does not know.
-    pub(crate) any_host: bool,
-}
+/// The `{name}` of a path.
+struct Name(String);
 
 /// An answer that says what is wrong.
 #[derive(Debug, Serialize)]
@@ -61,33 +60,45 @@ struct Problem {
 
 impl Shared {
     /// Asks the host away from the runtime's threads, so that one that is stuck costs an answer and not the API.
-    async fn look<T: Send + 'static>(
+    async fn ask<T: Send + 'static>(
         &self,
-        question: impl FnOnce(&dyn Inspect) -> T + Send + 'static,
+        question: impl FnOnce(&dyn Operate) -> T + Send + 'static,
     ) -> Result<T, Problem> {
-        let inspect = Arc::clone(&self.inspect);
-        tokio::task::spawn_blocking(move || question(&*inspect)).await.map_err(|_panic| Problem {
+        let host = Arc::clone(&self.host);
+        tokio::task::spawn_blocking(move || question(&*host)).await.map_err(|_panic| Problem {
             status: StatusCode::INTERNAL_SERVER_ERROR,
             error: "the host failed to answer, which is a bug in it; its log says more".to_owned(),
         })
     }
 }
 
-pub(crate) fn router(inspect: Arc<dyn Inspect>, telemetry: Telemetry, gate: Gate) -> Router {
-    Router::new()
+pub(crate) fn router(host: Arc<dyn Operate>, telemetry: Telemetry, gate: Gate) -> Router {
+    let look = Router::new()
         .route("/", get(page))
         .route("/healthz", get(healthz))
         .route("/readyz", get(readyz))
         .route("/metrics", get(metrics))
         .route("/api/flows", get(flows))
+        .route("/api/flows/{name}/comparisons", get(comparisons))
         .route("/api/policies", get(policies))
+        .route("/api/policies/{name}", get(policy))
         .route("/api/version", get(version))
         .route("/openapi.json", get(openapi))
+        .route_layer(middleware::from_fn_with_state(gate.request_timeout, gate::bound))
+        .method_not_allowed_fallback(only_shows);
+    let change = Router::new()
+        .route("/api/policies/{name}/reload", post(change::reload))
+        .route("/api/policies/{name}/rollback", post(change::rollback))
+        .route("/api/policies/{name}/pause", post(change::pause))
+        .route("/api/policies/{name}/resume", post(change::resume))
+        .route_layer(middleware::from_fn_with_state(gate.change_timeout, gate::bound))
+        .route_layer(middleware::from_fn(gate::own_site))
+        .method_not_allowed_fallback(only_changes);
+    look.merge(change)
         .fallback(unknown_path)
-        .method_not_allowed_fallback(unknown_method)
         .layer(RequestBodyLimitLayer::new(BODY_BYTES_MAX))
-        .layer(middleware::from_fn_with_state(gate, pass))
-        .with_state(Shared { inspect, telemetry })
+        .layer(middleware::from_fn_with_state(gate, gate::pass))
+        .with_state(Shared { host, telemetry })
 }
 
 async fn page() -> Response {
@@ -99,7 +110,7 @@ async fn healthz() -> Json<Value> {
 }
 
 async fn readyz(State(shared): State<Shared>) -> Result<Response, Problem> {
-    let readiness = Readiness::of(&shared.look(|inspect| inspect.flows()).await?);
+    let readiness = Readiness::of(&shared.ask(|host| host.flows()).await?);
     let status = if readiness.ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     Ok((status, Json(readiness)).into_response())
 }
@@ -109,13 +120,27 @@ async fn metrics(State(shared): State<Shared>) -> Response {
 }
 
 async fn flows(State(shared): State<Shared>) -> Result<Json<Value>, Problem> {
-    let flows = shared.look(|inspect| inspect.flows()).await?;
+    let flows = shared.ask(|host| host.flows()).await?;
     Ok(Json(json!({ "flows": flows })))
 }
 
+async fn comparisons(State(shared): State<Shared>, Name(flow): Name) -> Result<Json<Value>, Problem> {
+    let name = flow.clone();
+    match shared.ask(move |host| host.comparisons(&flow)).await? {
+        Some(comparisons) => Ok(Json(json!({ "flow": name, "comparisons": comparisons }))),
+        None => Err(Problem::unknown("flow", &name)),
+    }
+}
+
 async fn policies(State(shared): State<Shared>) -> Result<Json<Value>, Problem> {
-    let policies = shared.look(|inspect| inspect.policies()).await?;
+    let policies = shared.ask(|host| host.policies()).await?;
     Ok(Json(json!({ "policies": policies })))
+}
+
+async fn policy(State(shared): State<Shared>, Name(name): Name) -> Result<Json<PolicyView>, Problem> {
+    let policies = shared.ask(|host| host.policies()).await?;
+    let found = policies.into_iter().find(|policy| policy.name == name);
+    found.map(Json).ok_or_else(|| Problem::unknown("policy", &name))
 }
 
 async fn version() -> Json<VersionView> {
@@ -133,53 +158,34 @@ async fn unknown_path(uri: Uri) -> Problem {
     }
 }
 
-async fn unknown_method(method: Method, uri: Uri) -> Problem {
+async fn only_shows(method: Method, uri: Uri) -> Problem {
     Problem {
         status: StatusCode::METHOD_NOT_ALLOWED,
-        error: format!("`{}` answers GET and HEAD, not {method}; this API changes nothing", uri.path()),
+        error: format!("`{}` answers GET and HEAD, not {method}; it changes nothing", uri.path()),
     }
 }
 
-/// Refuses what must not get in, bounds the time of the rest, and adds what every answer has.
-async fn pass(State(gate): State<Gate>, request: Request, next: Next) -> Response {
-    let mut response = if gate.any_host || names_this_machine(&request) {
-        match tokio::time::timeout(gate.request_timeout, next.run(request)).await {
-            Ok(response) if response.status() == StatusCode::PAYLOAD_TOO_LARGE => Problem {
-                status: StatusCode::PAYLOAD_TOO_LARGE,
-                error: format!("a request to this API has a body of at most {BODY_BYTES_MAX} bytes"),
-            }
-            .into_response(),
-            Ok(response) => response,
-            Err(_elapsed) => Problem {
-                status: StatusCode::GATEWAY_TIMEOUT,
-                error: format!("no answer within {:?}; the host is overloaded", gate.request_timeout),
-            }
-            .into_response(),
-        }
-    } else {
-        Problem {
-            status: StatusCode::FORBIDDEN,
-            error: "this API is for this machine; address it as `localhost` or by its IP address".to_owned(),
-        }
-        .into_response()
-    };
-    let headers = response.headers_mut();
-    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    response
+async fn only_changes(method: Method, uri: Uri) -> Problem {
+    Problem {
+        status: StatusCode::METHOD_NOT_ALLOWED,
+        error: format!("`{}` answers POST, not {method}; it changes something", uri.path()),
+    }
 }
 
-/// Whether a request is addressed to an IP address or to `localhost`. A browser that a foreign page has tricked into
-/// asking this server, by a name that suddenly leads here, sends that name.
-fn names_this_machine(request: &Request) -> bool {
-    let Some(host) = request.headers().get(header::HOST) else { return true };
-    let Ok(host) = host.to_str() else { return false };
-    let name = match host.rsplit_once(':') {
-        Some((name, port)) if port.chars().all(|c| c.is_ascii_digit()) => name,
-        _ => host,
-    };
-    let address = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(name);
-    name.eq_ignore_ascii_case("localhost") || address.parse::<IpAddr>().is_ok()
+impl Problem {
+    fn unknown(what: &str, name: &str) -> Self {
+        Self { status: StatusCode::NOT_FOUND, error: format!("there is no {what} `{name}` in this host") }
+    }
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for Name {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        let path = Path::<String>::from_request_parts(parts, state).await;
+        path.map(|Path(name)| Self(name))
+            .map_err(|rejection| Problem { status: rejection.status(), error: rejection.body_text() })
+    }
 }
 
 impl IntoResponse for Problem {

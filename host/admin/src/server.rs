@@ -5,12 +5,15 @@ use std::io;
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use axum::Router;
 use axum::response::Response;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
+use hyper::{Method, Request};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tidegate_telemetry::Telemetry;
 use tidegate_telemetry::events::host::Listening;
@@ -20,8 +23,8 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 use tower::Service as _;
 
+use crate::operate::Operate;
 use crate::routes::{Gate, router};
-use crate::view::Inspect;
 
 /// How long to wait after a failed accept: the process is out of file descriptors, and some get free meanwhile.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -41,8 +44,10 @@ pub struct Options {
     /// The longest that the host may take for an answer, and after `connection_age_max` that a client may take to
     /// receive it.
     pub request_timeout: Duration,
+    /// The same for a change: a reload takes as long as compiling.
+    pub change_timeout: Duration,
     /// The age at which a connection is closed: after the answer under way, but a client that does not receive it is
-    /// not waited for longer than `request_timeout`.
+    /// not waited for longer than `request_timeout`, or `change_timeout` when it asked for a change.
     pub connection_age_max: Duration,
 }
 
@@ -93,6 +98,8 @@ impl Options {
             // People and scrapers send a head in one go; those who ask again later than this connect again.
             head_timeout: Duration::from_secs(3),
             request_timeout: Duration::from_secs(10),
+            // Longer than the host itself waits for a reload, so that it says what it is busy with.
+            change_timeout: Duration::from_secs(75),
             connection_age_max: Duration::from_secs(60),
         }
     }
@@ -105,10 +112,10 @@ impl Server {
     /// When the address would open the API to other machines without leave, or cannot be had.
     pub async fn start(
         options: Options,
-        inspect: Arc<dyn Inspect>,
+        host: Arc<dyn Operate>,
         telemetry: Telemetry,
     ) -> Result<Self, StartError> {
-        Ok(Bound::bind(options).await?.serve(inspect, telemetry))
+        Ok(Bound::bind(options).await?.serve(host, telemetry))
     }
 
     /// Where it listens, with the port that was really taken.
@@ -146,11 +153,15 @@ impl Bound {
 
     /// Begins to answer.
     #[must_use]
-    pub fn serve(self, inspect: Arc<dyn Inspect>, telemetry: Telemetry) -> Server {
+    pub fn serve(self, host: Arc<dyn Operate>, telemetry: Telemetry) -> Server {
         let Self { listener, address, options } = self;
         telemetry.emit(Listening { what: "admin API", address });
-        let gate = Gate { request_timeout: options.request_timeout, any_host: options.allow_remote };
-        let router = router(inspect, telemetry, gate);
+        let gate = Gate {
+            request_timeout: options.request_timeout,
+            change_timeout: options.change_timeout,
+            any_host: options.allow_remote,
+        };
+        let router = router(host, telemetry, gate);
         let stop = CancellationToken::new();
         let task = tokio::spawn(accept(listener, router, options, stop.clone()));
         Server { address, stop, task }
@@ -193,7 +204,10 @@ async fn accept(listener: TcpListener, router: Router, options: Options, stop: C
 
 /// One connection. How it ends is the client's affair: whatever went wrong, there is nobody to tell.
 async fn serve(stream: TcpStream, router: Router, options: Options, stop: CancellationToken) {
-    let answer = service_fn(move |request| {
+    let is_change = Arc::new(AtomicBool::new(false));
+    let asks_for_change = Arc::clone(&is_change);
+    let answer = service_fn(move |request: Request<Incoming>| {
+        asks_for_change.store(request.method() == Method::POST, Ordering::Relaxed);
         let mut router = router.clone();
         async move { router.call(request).await as Result<Response, Infallible> }
     });
@@ -208,7 +222,9 @@ async fn serve(stream: TcpStream, router: Router, options: Options, stop: Cancel
         () = tokio::time::sleep(options.connection_age_max) => {}
     }
     connection.as_mut().graceful_shutdown();
-    let _ = tokio::time::timeout(options.request_timeout, connection).await;
+    let patience =
+        if is_change.load(Ordering::Relaxed) { options.change_timeout } else { options.request_timeout };
+    let _ = tokio::time::timeout(patience, connection).await;
 }
 
 #[cfg(test)]

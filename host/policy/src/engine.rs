@@ -57,7 +57,14 @@ impl EngineOptions {
     /// Room for a hundred instances of 64 MiB, and no cache.
     #[must_use]
     pub const fn new(clock: Clock, seed: u64) -> Self {
-        Self { instances_max: 100, memory_bytes_max: 64 << 20, seed, clock, cache_dir: None, counts_fuel: false }
+        Self {
+            instances_max: 100,
+            memory_bytes_max: 64 << 20,
+            seed,
+            clock,
+            cache_dir: None,
+            counts_fuel: false,
+        }
     }
 }
 

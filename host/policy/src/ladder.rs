@@ -405,9 +405,7 @@ fn validate(spec: &PolicySpec, bytes: &[u8]) -> Step<Outline> {
 fn section(spec: &PolicySpec, bytes: &[u8], outline: &Outline) -> Step<Option<Trailer>> {
     let broken = |message| LoadError::Section { path: spec.component.clone(), message };
     match &outline.trailer {
-        TrailerState::Whole(trailer) => {
-            Ok((Some(trailer.clone()), trailer.built.as_ref().map(said_of)))
-        }
+        TrailerState::Whole(trailer) => Ok((Some(trailer.clone()), trailer.built.as_ref().map(said_of))),
         TrailerState::Absent => match section::built(bytes) {
             // A file that is cut after its exports is a component still, and perhaps one that observes no more.
             Some(built) => Err(broken(format!(
@@ -416,7 +414,8 @@ fn section(spec: &PolicySpec, bytes: &[u8], outline: &Outline) -> Step<Option<Tr
                 said_of(&built)
             ))),
             None => {
-                let note = "none: built by another tool than `tidegate policy build`, so nothing proves it complete";
+                let note =
+                    "none: built by another tool than `tidegate policy build`, so nothing proves it complete";
                 Ok((None, Some(note.to_owned())))
             }
         },

@@ -147,7 +147,9 @@ pub enum RecordingError {
     #[error("cannot read the recording")]
     Read(#[source] io::Error),
     /// It does not begin as one.
-    #[error("this is no recording: its first line is not the header that `tidegate policy record` writes: {0}")]
+    #[error(
+        "this is no recording: its first line is not the header that `tidegate policy record` writes: {0}"
+    )]
     Header(String),
     /// It is of a version that this program does not know.
     #[error("this recording has version {0}, and this program reads version {VERSION}")]
@@ -165,13 +167,7 @@ pub enum RecordingError {
 impl Header {
     /// Of a recording that begins now.
     #[must_use]
-    pub fn new(
-        flow: &str,
-        policy: Option<&str>,
-        started: Timestamp,
-        sample: f64,
-        masking: &Masking,
-    ) -> Self {
+    pub fn new(flow: &str, policy: Option<&str>, started: Timestamp, sample: f64, masking: &Masking) -> Self {
         Self {
             tidegate_recording: VERSION,
             flow: flow.to_owned(),
@@ -447,9 +443,7 @@ impl<R: BufRead> Iterator for RecordingReader<R> {
             Ok(recorded) => Some(Ok(recorded)),
             // Written in one go: without its end it is one that was broken off.
             Err(_) if line.last() != Some(&b'\n') => None,
-            Err(error) => {
-                Some(Err(RecordingError::Line { line: self.line, message: error.to_string() }))
-            }
+            Err(error) => Some(Err(RecordingError::Line { line: self.line, message: error.to_string() })),
         }
     }
 }

@@ -105,7 +105,9 @@ pub fn shown(answer: &Answer) -> String {
     };
     match answer {
         Answer::Verdict(said) => verdict(said),
-        Answer::OnError { verdict: said, cause } => format!("no answer ({cause}); on-error: {}", verdict(said)),
+        Answer::OnError { verdict: said, cause } => {
+            format!("no answer ({cause}); on-error: {}", verdict(said))
+        }
         Answer::Stop { cause } => format!("no answer ({cause}); on-error: stop"),
     }
 }

@@ -183,11 +183,8 @@ impl Probe {
     /// When it fails.
     pub fn start(&mut self) -> Result<Duration, Failure> {
         let clock = self.engine.clock();
-        let moment = Moment {
-            wall: clock.wall(),
-            now: clock.now(),
-            random: SplitMix64::new(self.engine.next_seed()),
-        };
+        let moment =
+            Moment { wall: clock.wall(), now: clock.now(), random: SplitMix64::new(self.engine.next_seed()) };
         let began = instant();
         // The old one goes first: a pool that is full has no room for both.
         self.instance = None;
@@ -235,11 +232,7 @@ impl Probe {
     }
 
     /// Asks a credential resolver, with the time that its limits give it.
-    pub fn resolve(
-        &mut self,
-        endpoint: &str,
-        purpose: Purpose,
-    ) -> Trace<Result<Resolved, ResolveFailure>> {
+    pub fn resolve(&mut self, endpoint: &str, purpose: Purpose) -> Trace<Result<Resolved, ResolveFailure>> {
         let clock = self.engine.clock();
         let (now, wall) = (clock.now(), clock.wall());
         let moment = Moment { wall, now, random: SplitMix64::new(self.engine.next_seed()) };
@@ -272,7 +265,10 @@ impl Probe {
         let took = began.elapsed();
         let (lines, log_dropped) = instance.take_log().unwrap_or_default();
         let trace = Trace {
-            log: lines.into_iter().map(|line| LogLine { level: level(line.level), text: line.text }).collect(),
+            log: lines
+                .into_iter()
+                .map(|line| LogLine { level: level(line.level), text: line.text })
+                .collect(),
             log_dropped,
             took,
             fuel: instance.fuel_spent().zip(fuel).map(|(after, before)| after - before),
@@ -342,7 +338,10 @@ const fn level(level: Level) -> &'static str {
     }
 }
 
-#[allow(clippy::disallowed_methods, reason = "measures calls for those who try a policy out, decides nothing")]
+#[allow(
+    clippy::disallowed_methods,
+    reason = "measures calls for those who try a policy out, decides nothing"
+)]
 fn instant() -> StdInstant {
     StdInstant::now()
 }

@@ -3,34 +3,16 @@
 use std::path::Path;
 
 use anyhow::anyhow;
-use tidegate_config::{Catalog, Config, Connector, LoadError, ProcessEnvironment, Role, Unsupported};
+use tidegate_config::{Catalog, Config, Connector, LoadError, ProcessEnvironment, Role};
 use tidegate_connector::options::{OptionError, Values};
 use tidegate_pipeline::{sinks, source_options};
 use tidegate_rocketmq::SourceOptions;
 
 use crate::exit::Failure;
 
-/// Options that are documented and cannot be followed yet.
-const ROCKETMQ_UNSUPPORTED: &[Unsupported] = &[
-    Unsupported {
-        key: "rocketmq.client.credentials-resolver",
-        reason: "cannot be used yet: this version has no credential resolvers; give `rocketmq.client.access-key` \
-                 and `rocketmq.client.secret-key`, as `env:NAME` or `file:PATH`",
-    },
-    Unsupported {
-        key: "rocketmq.source.renewal-policy",
-        reason: "cannot be used yet: this version has no renewal policies; choose a longer \
-                 `rocketmq.source.invisible-duration`",
-    },
-    Unsupported {
-        key: "rocketmq.source.renewal-ahead-time",
-        reason: "cannot be used yet: this version has no renewal policies",
-    },
-];
-
 /// Every connector.
 pub(crate) const CONNECTORS: &[Connector<'static>] = &[
-    Connector::source(&tidegate_rocketmq::TABLE).refusing(ROCKETMQ_UNSUPPORTED).checked_by(check_rocketmq),
+    Connector::source(&tidegate_rocketmq::TABLE).checked_by(check_rocketmq),
     Connector::sink(&sinks::STDOUT),
     Connector::sink(&sinks::DISCARD),
 ];

@@ -1,11 +1,20 @@
 //! The command line.
 
+mod live;
+mod policy;
+
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use tidegate_connector::units;
+
+pub(crate) use live::{AdminArgs, LiveCommand};
+pub(crate) use policy::{
+    BenchArgs, BuildArgs, InspectArgs, Language, NewArgs, PolicyArgs, PolicyCommand, PurposeName, ReplayArgs,
+    RunPolicyArgs, Settings, Subject, TestArgs,
+};
 
 /// Consumes messages from brokers that lease work and lets sandboxed WebAssembly policies decide what happens to each.
 #[derive(Debug, Parser)]
@@ -145,39 +154,6 @@ pub(crate) struct OptionsArgs {
     /// A section (host, policies, flows) or a connector; all of them are listed when not given
     #[arg(value_name = "SECTION|CONNECTOR")]
     pub(crate) name: Option<String>,
-}
-
-#[derive(Debug, Args)]
-#[command(arg_required_else_help = true)]
-pub(crate) struct PolicyArgs {
-    #[command(subcommand)]
-    pub(crate) command: PolicyCommand,
-}
-
-#[derive(Debug, Subcommand)]
-pub(crate) enum PolicyCommand {
-    /// List the policies of a configuration, loading each as `run` would
-    List {
-        /// The configuration file
-        #[arg(short, long, value_name = "FILE", default_value = "tidegate.toml", env = "TIDEGATE_CONFIG")]
-        config: PathBuf,
-    },
-    /// Put a component through every rung of the ladder that `run` puts it through
-    Check {
-        /// The component
-        component: PathBuf,
-        /// Its rules
-        #[arg(long, value_name = "FILE")]
-        rules: Option<PathBuf>,
-    },
-    /// Encode a core module, as built for wasm32-unknown-unknown, into a component
-    Build {
-        /// The core module
-        core: PathBuf,
-        /// Where to write the component
-        #[arg(short, long, value_name = "FILE")]
-        output: PathBuf,
-    },
 }
 
 fn duration(text: &str) -> Result<Duration, String> {

@@ -3,6 +3,7 @@
 pub(crate) mod broker;
 pub(crate) mod check;
 pub(crate) mod demo;
+pub(crate) mod live;
 pub(crate) mod options;
 pub(crate) mod policy;
 pub(crate) mod run;

@@ -1,14 +1,18 @@
-//! The host as the admin API shows it.
+//! The host as the admin API shows and changes it.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tidegate_admin::{
-    Breaker, CallFailure, FlowState, FlowTotals, FlowView, Generation, Inspect, PolicyState, PolicyView,
-    Refusal, UndecidedEndings,
+    Breaker, CallFailure, ComparisonView, DifferenceView, FlowState, FlowTotals, FlowView, Generation,
+    Inspect, Kept, KeyCount, Operate, OperateError, Origin, PairCount, PauseView, PolicyMode, PolicyState,
+    PolicyView, Refusal, ReloadView, RollbackView, RungOutcome, RungView, UndecidedEndings,
 };
 use tidegate_pipeline::{FlowStatus, Host};
-use tidegate_policy::PolicyStatus;
+use tidegate_policy::{
+    Active, Comparison, LoadError, PolicyStatus, ReloadError, Rung, RungOutcome as Outcome, RungReport,
+};
 
 /// The running host, for the admin API.
 #[derive(Clone, Debug)]
@@ -20,7 +24,139 @@ impl Inspect for View {
     }
 
     fn policies(&self) -> Vec<PolicyView> {
-        self.0.policies().into_iter().map(policy_view).collect()
+        let flows = self.0.flows();
+        let uses = |name: &Option<Arc<str>>, policy: &str| name.as_deref() == Some(policy);
+        let only_beside = |policy: &str| {
+            flows.iter().any(|flow| uses(&flow.shadow, policy))
+                && !flows.iter().any(|flow| uses(&flow.throttle, policy))
+        };
+        let view = |status: PolicyStatus| {
+            let is_shadow = status.mode == "shadow" || only_beside(&status.name);
+            policy_view(status, if is_shadow { PolicyMode::Shadow } else { PolicyMode::Enforce })
+        };
+        self.0.policies().into_iter().map(view).collect()
+    }
+
+    fn comparisons(&self, flow: &str) -> Option<Vec<ComparisonView>> {
+        let comparisons = self.0.comparisons(flow)?;
+        Some(comparisons.iter().map(|(policy, comparison)| comparison_view(policy, comparison)).collect())
+    }
+}
+
+impl Operate for View {
+    fn reload(&self, policy: &str, dry_run: bool) -> Result<ReloadView, OperateError> {
+        match self.0.reload_policy(policy, dry_run) {
+            Ok(report) => Ok(ReloadView {
+                policy: policy.to_owned(),
+                dry_run,
+                passed: true,
+                generation: Some(report.generation).filter(|number| *number > 0),
+                changed: report.changed,
+                error: None,
+                rungs: rung_views(&report.rungs, None),
+            }),
+            Err(ReloadError::Rejected { rungs, source, .. }) => Ok(ReloadView {
+                policy: policy.to_owned(),
+                dry_run,
+                passed: false,
+                generation: self.generation(policy),
+                changed: false,
+                error: Some(sentence(&*source)),
+                rungs: rung_views(&rungs, Some(&*source)),
+            }),
+            Err(error) => Err(operate_error(&error)),
+        }
+    }
+
+    fn roll_back(&self, policy: &str) -> Result<RollbackView, OperateError> {
+        let generation = self.0.roll_back_policy(policy).map_err(|error| operate_error(&error))?;
+        Ok(RollbackView { policy: policy.to_owned(), generation })
+    }
+
+    fn set_paused(&self, policy: &str, paused: bool) -> Result<PauseView, OperateError> {
+        let changed = self.0.pause_policy(policy, paused).map_err(|error| operate_error(&error))?;
+        Ok(PauseView { policy: policy.to_owned(), paused, changed })
+    }
+}
+
+impl View {
+    /// The number of what runs.
+    fn generation(&self, policy: &str) -> Option<u64> {
+        let status = self.0.policies().into_iter().find(|status| *status.name == *policy)?;
+        Some(status.active?.generation)
+    }
+}
+
+fn operate_error(error: &ReloadError) -> OperateError {
+    let text = sentence(error);
+    match error {
+        ReloadError::Unknown(_) => OperateError::Unknown(text),
+        ReloadError::Rejected { .. } | ReloadError::NoRollback { .. } => OperateError::Conflict(text),
+        ReloadError::Busy(_) => OperateError::Busy(text),
+    }
+}
+
+/// An error with its causes.
+fn sentence(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text.push_str(": ");
+        text.push_str(&error.to_string());
+        cause = error.source();
+    }
+    text
+}
+
+/// Every check in its order. Some refusals come without a failed check, as that of rules that became blank: the check
+/// that they belong to shows them all the same.
+fn rung_views(reports: &[RungReport], refused: Option<&LoadError>) -> Vec<RungView> {
+    let is_told = reports.iter().any(|report| matches!(report.outcome, Outcome::Failed(_)));
+    let untold = refused.filter(|_| !is_told);
+    let view = |rung: &Rung| {
+        let report = reports.iter().find(|report| report.rung == *rung);
+        let (outcome, text) = match (untold, report.map(|report| &report.outcome)) {
+            (Some(error), _) if error.rung() == *rung => (RungOutcome::Failed, Some(sentence(error))),
+            (_, Some(Outcome::Passed)) => (RungOutcome::Passed, None),
+            (_, Some(Outcome::Noted(text))) => (RungOutcome::Passed, Some(text.clone())),
+            (_, Some(Outcome::Failed(text))) => (RungOutcome::Failed, Some(text.clone())),
+            (_, Some(Outcome::Skipped) | None) => (RungOutcome::Skipped, None),
+        };
+        let took = report.map_or(0, |report| report.took.as_micros());
+        let took_us = u64::try_from(took).unwrap_or(u64::MAX);
+        RungView { rung: rung.label().to_owned(), outcome, text, took_us }
+    };
+    Rung::ALL.iter().map(view).collect()
+}
+
+fn comparison_view(policy: &str, comparison: &Comparison) -> ComparisonView {
+    let pairs = comparison.pairs.iter().map(|((live, other), count)| PairCount {
+        live: live.label().to_owned(),
+        shadow: other.label().to_owned(),
+        count: *count,
+    });
+    let mut keys: Vec<_> = comparison
+        .by_key
+        .iter()
+        .map(|(key, count)| KeyCount { key: key.to_string(), count: *count })
+        .collect();
+    // Keys of one count stay in the order of their names.
+    keys.sort_by_key(|key| Reverse(key.count));
+    let differences = comparison.differences.iter().map(|difference| DifferenceView {
+        at_unix_ms: difference.at_unix_ms,
+        message_id: difference.message_id.to_string(),
+        key: difference.key.to_string(),
+        live: difference.live.label().to_owned(),
+        shadow: difference.other.label().to_owned(),
+    });
+    ComparisonView {
+        policy: policy.to_owned(),
+        compared: comparison.compared,
+        differing: comparison.differing(),
+        pairs: pairs.collect(),
+        keys,
+        further_keys: comparison.further_keys,
+        differences: differences.collect(),
     }
 }
 
@@ -31,6 +167,7 @@ fn flow_view(status: FlowStatus) -> FlowView {
         name: status.name.to_string(),
         source: status.source.to_string(),
         throttle: status.throttle.map(|name| name.to_string()),
+        shadow: status.shadow.map(|name| name.to_string()),
         sink: status.sink.to_string(),
         state: match status.state {
             tidegate_pipeline::FlowState::Running => FlowState::Running,
@@ -69,13 +206,14 @@ fn flow_view(status: FlowStatus) -> FlowView {
     }
 }
 
-fn policy_view(status: PolicyStatus) -> PolicyView {
+fn policy_view(status: PolicyStatus, mode: PolicyMode) -> PolicyView {
     use tidegate_policy::PolicyState as State;
     let named = |counts: BTreeMap<&'static str, u64>| {
         counts.into_iter().map(|(name, n)| (name.to_owned(), n)).collect()
     };
     PolicyView {
         name: status.name.to_string(),
+        world: status.world.map(|world| world.name().to_owned()),
         state: match status.state {
             State::Active => PolicyState::Active,
             State::Outdated => PolicyState::Outdated,
@@ -84,35 +222,107 @@ fn policy_view(status: PolicyStatus) -> PolicyView {
             State::Broken => PolicyState::Broken,
             State::Paused => PolicyState::Paused,
         },
+        mode,
         component: status.component.display().to_string(),
         rules: status.rules.map(|path| path.display().to_string()),
         on_error: status.on_error,
-        active: status.active.map(|active| Generation {
-            number: active.generation,
-            since_unix_ms: active.since,
-            component_sha256: active.component_sha256.to_string(),
-            rules_sha256: active.rules_sha256.map(|digest| digest.to_string()),
-            name: active.name,
-            version: active.version,
-            summary: active.summary,
-        }),
+        active: status.active.map(generation_view),
+        previous_generation: status.previous_generation,
+        generations: status.generations,
         remarks: status.remarks,
         refused: status.last_error.map(|error| Refusal {
             since_unix_ms: error.since,
             check: error.rung.label().to_owned(),
+            cause: error.cause.to_owned(),
             reason: error.reason,
         }),
+        last_success_unix_ms: status.last_success,
         breaker: status
             .breaker
             .map(|breaker| Breaker { since_unix_ms: breaker.since, reason: breaker.reason.to_owned() }),
         last_failure: status.last_failure.map(|last| CallFailure {
             at_unix_ms: last.at,
+            cause: last.failure.cause.label().to_owned(),
             reason: last.failure.to_string(),
+            said: last.failure.said,
             frames: last.failure.frames,
         }),
         verdicts: named(status.counts.verdicts),
         failures: named(status.counts.failures),
         reloads_applied: status.counts.reloads_applied,
         reloads_refused: status.counts.reloads_rejected,
+        rollbacks: status.counts.rollbacks,
+        poisoned: status.counts.poisoned,
+        instances_started: status.counts.instances_started,
+        kept: Kept {
+            buckets: status.kept.buckets,
+            counters: status.kept.counters,
+            evicted: status.kept.evicted,
+        },
+    }
+}
+
+fn generation_view(active: Active) -> Generation {
+    Generation {
+        number: active.generation,
+        origin: match active.origin {
+            "last-good" => Origin::LastGood,
+            "earlier" => Origin::Earlier,
+            _ => Origin::Files,
+        },
+        on_probation: active.on_probation,
+        since_unix_ms: active.since,
+        component_sha256: active.component_sha256.to_string(),
+        rules_sha256: active.rules_sha256.map(|digest| digest.to_string()),
+        name: active.name,
+        version: active.version,
+        summary: active.summary,
+        sdk: active.sdk,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn report(rung: Rung, outcome: Outcome) -> RungReport {
+        RungReport { rung, outcome, took: Duration::from_micros(7) }
+    }
+
+    fn outcomes(rungs: &[RungView]) -> Vec<(&str, RungOutcome)> {
+        rungs.iter().map(|rung| (rung.rung.as_str(), rung.outcome)).collect()
+    }
+
+    #[test]
+    fn every_check_is_told_in_its_order() {
+        let made = [
+            report(Rung::Read, Outcome::Passed),
+            report(Rung::Instantiate, Outcome::Noted("quick".to_owned())),
+            report(Rung::Rules, Outcome::Failed("no".to_owned())),
+            report(Rung::Format, Outcome::Skipped),
+        ];
+        let rungs = rung_views(&made, None);
+        assert_eq!(rungs.len(), Rung::ALL.len());
+        assert_eq!(
+            outcomes(&rungs)[..3],
+            [("read", RungOutcome::Passed), ("size", RungOutcome::Skipped), ("format", RungOutcome::Skipped),]
+        );
+        assert_eq!(rungs[11].text.as_deref(), Some("quick"));
+        assert_eq!((rungs[13].outcome, rungs[13].took_us), (RungOutcome::Failed, 7));
+        assert_eq!(
+            outcomes(&rungs)[14..],
+            [("configure", RungOutcome::Skipped), ("self-test", RungOutcome::Skipped),]
+        );
+    }
+
+    #[test]
+    fn a_refusal_without_a_failed_check_is_told_by_the_check_that_it_belongs_to() {
+        let error = LoadError::Draining { generations: 3 };
+        let made = [report(Rung::Read, Outcome::Passed), report(Rung::SelfTest, Outcome::Passed)];
+        let rungs = rung_views(&made, Some(&error));
+        assert_eq!(rungs[15].outcome, RungOutcome::Failed);
+        assert!(rungs[15].text.as_deref().is_some_and(|text| text.contains("3 generations")), "{rungs:?}");
     }
 }

@@ -2,6 +2,7 @@
 //! and say what came of it.
 #![forbid(unsafe_code)]
 
+mod admin_client;
 mod catalog;
 mod cli;
 mod commands;

@@ -45,6 +45,7 @@ pub fn run_with_input(directory: &Path, arguments: &[&str], input: &[u8]) -> End
         .args(arguments)
         .current_dir(directory)
         .env_remove("TIDEGATE_CONFIG")
+        .env_remove("TIDEGATE_ADMIN")
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -82,6 +83,7 @@ impl Program {
             .args(arguments)
             .current_dir(directory)
             .env_remove("TIDEGATE_CONFIG")
+            .env_remove("TIDEGATE_ADMIN")
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -112,15 +114,19 @@ impl Program {
         eventually(&format!("`{text}` in the log"), || self.log().contains(text).then_some(())).await;
     }
 
-    /// Asks the admin API, whose address is in the log.
+    /// The address of the admin API, which is in the log.
+    pub async fn admin(&self) -> String {
+        eventually("the admin API's address in the log", || admin_address(&self.log())).await
+    }
+
+    /// Asks the admin API.
     pub async fn get(&self, path: &str) -> Value {
         self.ask(path).await.1
     }
 
     /// The same with the answer's status.
     pub async fn ask(&self, path: &str) -> (u16, Value) {
-        let address = eventually("the admin API's address in the log", || admin_address(&self.log())).await;
-        let (status, body) = http_get(&address, path);
+        let (status, body) = http_get(&self.admin().await, path);
         (status, serde_json::from_str(&body).unwrap_or(Value::String(body)))
     }
 

@@ -16,8 +16,14 @@ fn help_of_every_command() {
         &["options"],
         &["policy"],
         &["policy", "list"],
-        &["policy", "check"],
+        &["policy", "new"],
         &["policy", "build"],
+        &["policy", "check"],
+        &["policy", "inspect"],
+        &["policy", "run"],
+        &["policy", "test"],
+        &["policy", "bench"],
+        &["policy", "replay"],
     ] {
         let arguments: Vec<&str> = command.iter().copied().chain(["--help"]).collect();
         let ended = run_to_end(directory.path(), &arguments);

@@ -15,6 +15,10 @@ pub use self::real::RealBroker;
 pub(crate) const GRANTED_TOPIC: &str = "granted-topic";
 /// The group that the limited user of a guarded broker may use.
 pub(crate) const GRANTED_GROUP: &str = "granted-group";
+/// Another topic that it may use, for the scenario of keys that change.
+pub(crate) const ROTATED_TOPIC: &str = "rotated-topic";
+/// And its group.
+pub(crate) const ROTATED_GROUP: &str = "rotated-group";
 
 /// A RocketMQ cluster to run scenarios on.
 ///
@@ -114,7 +118,7 @@ pub struct Login {
 pub struct Security {
     /// A user who may do everything.
     pub admin: Login,
-    /// A user who may use `GRANTED_TOPIC` and `GRANTED_GROUP` and nothing else.
+    /// A user who may use `GRANTED_TOPIC`, `ROTATED_TOPIC` and their groups, and nothing else.
     pub limited: Login,
     /// The certificate to trust.
     pub authority_pem: String,

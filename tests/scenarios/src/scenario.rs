@@ -68,6 +68,7 @@ pub const ALL: &[Scenario] = scenarios! {
     Guarded: access => a_wrong_secret_is_named,
     Guarded: access => no_secret_at_all_is_named,
     Guarded: access => a_missing_right_is_named,
+    Guarded: flow::credentials => keys_change_while_messages_flow,
     Shared: plain_topics => a_normal_message_dies_after_its_attempts,
     Shared: plain_topics => a_rejected_normal_message_is_a_dead_letter,
     Shared: plain_topics => a_message_group_keeps_its_order,

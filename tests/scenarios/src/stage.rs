@@ -6,11 +6,13 @@ mod hands;
 mod producer;
 mod program;
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use secrecy::SecretString;
 use tidegate_connector::Clock;
 use tidegate_model::Delivery;
-use tidegate_rocketmq::{ClientOptions, Endpoints, SourceOptions, Start, TopicKind, check};
+use tidegate_rocketmq::{ClientOptions, Endpoints, Fixed, Keys, SourceOptions, Start, TopicKind, check};
 use tidegate_telemetry::Telemetry;
 use tokio::time::{Instant, sleep};
 
@@ -20,7 +22,7 @@ pub(crate) use hands::{Hands, bodies_of, body};
 pub(crate) use producer::Producer;
 pub(crate) use program::{Program, Setup};
 
-use crate::broker::{GroupKind, Security};
+use crate::broker::{GroupKind, Login, Security};
 use crate::stands::Taken;
 
 /// The shortest lease that servers grant, and what consumers of scenarios ask for unless told otherwise.
@@ -106,6 +108,12 @@ impl Stage {
     /// Whoever asks the broker's endpoint without credentials or TLS.
     pub(crate) fn client(&self) -> ClientOptions {
         self.client_at(&self.broker.endpoint())
+    }
+
+    /// The same, signed by a user.
+    pub(crate) fn signed(&self, login: &Login) -> ClientOptions {
+        let keys = Keys::new(login.access_key.as_str(), SecretString::from(login.secret_key.clone()));
+        ClientOptions { credentials: Arc::new(Fixed::new(keys)), ..self.client() }
     }
 
     /// The same at another address.

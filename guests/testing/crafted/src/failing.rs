@@ -77,4 +77,63 @@ impl Guest {
              (memory.fill (i32.mul (local.get $n) (i32.const 65536)) (i32.const 1) (i32.const 1048576)) (br $more))",
         )
     }
+
+    /// Gives the host an address outside of its memory to put a message's key at.
+    #[must_use]
+    pub fn giving_no_memory_on_messages() -> Self {
+        Self::asked_for_memory_on_messages("(return (i32.const -65536))")
+    }
+
+    /// Traps when the host asks for memory to put a message's key into.
+    #[must_use]
+    pub fn trapping_when_asked_for_memory() -> Self {
+        Self::asked_for_memory_on_messages("unreachable")
+    }
+
+    /// Loops for ever when the host asks for memory to put a message's key into.
+    #[must_use]
+    pub fn looping_when_asked_for_memory() -> Self {
+        Self::asked_for_memory_on_messages(LOOP)
+    }
+
+    /// Asks for the key once more when the host asks for memory to put it into.
+    #[must_use]
+    pub fn asking_when_asked_for_memory() -> Self {
+        Self::asked_for_memory_on_messages("(call $key (i32.const 1) (i32.const 512))")
+    }
+
+    /// Decides about a message, and traps when the host has read the verdict.
+    #[must_use]
+    pub fn trapping_after_its_answer() -> Self {
+        Self::after_its_answer("unreachable")
+    }
+
+    /// Decides about a message, and loops for ever when the host has read the verdict.
+    #[must_use]
+    pub fn looping_after_its_answer() -> Self {
+        Self::after_its_answer(LOOP)
+    }
+
+    fn asked_for_memory_on_messages(code: &str) -> Self {
+        let mut guest =
+            Self::default().on_messages(&format!("{ARM} (call $key (local.get $message) (i32.const 512))"));
+        guest.fields = ARMED.to_owned();
+        guest.realloc = format!("(if (global.get $armed) (then {code}))");
+        guest
+    }
+
+    fn after_its_answer(code: &str) -> Self {
+        let mut guest = Self::default().on_messages(ARM);
+        guest.fields = ARMED.to_owned();
+        let version = &guest.version;
+        guest.exports = format!(
+            "(func (export \"cabi_post_tidegate:policy/throttle@{version}#decide\") (param i32)
+               (if (global.get $armed) (then {code})))"
+        );
+        guest
+    }
 }
+
+/// Whether it misbehaves from now on: not before the first message.
+const ARMED: &str = "(global $armed (mut i32) (i32.const 0))";
+const ARM: &str = "(global.set $armed (i32.const 1))";

@@ -37,6 +37,8 @@ pub struct Guest {
     decide: String,
     /// Functions of the other worlds.
     exports: String,
+    /// Code that runs first when the host asks for memory to put something into.
+    realloc: String,
     world: World,
     /// What the SDK would say about it.
     built: Option<String>,
@@ -54,6 +56,7 @@ impl Default for Guest {
             configure: String::new(),
             decide: DELIVER.to_owned(),
             exports: String::new(),
+            realloc: String::new(),
             world: World::Throttle,
             built: None,
         }
@@ -124,7 +127,8 @@ impl Guest {
     }
 
     fn text(&self) -> String {
-        let Self { version, imports, memory, fields, describe, configure, decide, exports, .. } = self;
+        let Self { version, imports, memory, fields, describe, configure, decide, exports, realloc, .. } =
+            self;
         let give_back = if self.world.has_messages() {
             format!(
                 "(import \"tidegate:policy/delivery@{version}\" \"[resource-drop]message\" \
@@ -155,6 +159,7 @@ impl Guest {
                {fields}
                (func (export \"cabi_realloc\") (param i32 i32 i32 i32) (result i32)
                  (local $begin i32)
+                 {realloc}
                  (local.set $begin (i32.and (i32.add (global.get $heap) (i32.const 7)) (i32.const -8)))
                  (global.set $heap (i32.add (local.get $begin) (local.get 3)))
                  (local.get $begin))

@@ -1,97 +1,16 @@
-use std::collections::BTreeMap;
+mod change;
+mod host;
+mod stuck;
+
 use std::net::Ipv4Addr;
 
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
+use self::host::Host;
 use super::*;
 use crate::routes::OPENAPI;
-use crate::view::{
-    Breaker, CallFailure, FlowState, FlowTotals, FlowView, Generation, PolicyState, PolicyView, Refusal,
-};
-
-/// A host with two flows and two policies, one of each in trouble or not.
-#[derive(Clone, Copy)]
-struct Host {
-    second: FlowState,
-    joined: bool,
-}
-
-impl Inspect for Host {
-    fn flows(&self) -> Vec<FlowView> {
-        let flow = |name: &str, state, remarks: &[&str]| FlowView {
-            name: name.to_owned(),
-            source: "tenants".to_owned(),
-            throttle: (name == "first").then(|| "fair".to_owned()),
-            sink: "workers".to_owned(),
-            state,
-            joined: self.joined || name == "first",
-            remarks: remarks.iter().map(ToString::to_string).collect(),
-            in_flight: 3,
-            in_flight_bytes: 4096,
-            undecided: 0,
-            queued: 1,
-            emitted: 2,
-            active_keys: 2,
-            totals: FlowTotals { received: 9, delivered: 7, deferred: 2, ..FlowTotals::default() },
-        };
-        let remarks: &[&str] = match self.second {
-            FlowState::Failed => &["standard output is closed"],
-            FlowState::Running if !self.joined => &["not connected yet to the cluster behind b:8081"],
-            _ => &[],
-        };
-        vec![flow("first", FlowState::Running, &[]), flow("second", self.second, remarks)]
-    }
-
-    fn policies(&self) -> Vec<PolicyView> {
-        let absent = PolicyView {
-            name: "absent".to_owned(),
-            state: PolicyState::Absent,
-            component: "policies/absent.wasm".to_owned(),
-            rules: None,
-            on_error: "defer:5s".to_owned(),
-            active: None,
-            remarks: Vec::new(),
-            refused: None,
-            breaker: None,
-            last_failure: None,
-            verdicts: BTreeMap::new(),
-            failures: BTreeMap::new(),
-            reloads_applied: 0,
-            reloads_refused: 0,
-        };
-        let broken = PolicyView {
-            name: "broken".to_owned(),
-            state: PolicyState::Broken,
-            rules: Some("policies/fair.toml".to_owned()),
-            active: Some(Generation {
-                number: 2,
-                since_unix_ms: 1_764_450_000_000,
-                component_sha256: "00".repeat(32),
-                rules_sha256: None,
-                name: "fair-share".to_owned(),
-                version: "0.1.0".to_owned(),
-                summary: "Holds noisy keys back.".to_owned(),
-            }),
-            remarks: vec!["the rules' file sets nothing".to_owned()],
-            refused: Some(Refusal {
-                since_unix_ms: 1_764_450_000_001,
-                check: "rules".to_owned(),
-                reason: "unknown rule `shrae`".to_owned(),
-            }),
-            breaker: Some(Breaker { since_unix_ms: 1_764_450_000_002, reason: "too many traps".to_owned() }),
-            last_failure: Some(CallFailure {
-                at_unix_ms: 1_764_450_000_003,
-                reason: "it trapped".to_owned(),
-                frames: vec!["decide".to_owned()],
-            }),
-            verdicts: BTreeMap::from([("deliver".to_owned(), 7)]),
-            failures: BTreeMap::from([("trap".to_owned(), 1)]),
-            ..absent.clone()
-        };
-        vec![absent, broken]
-    }
-}
+use crate::view::FlowState;
 
 async fn start(options: Options) -> Server {
     let host = Arc::new(Host { second: FlowState::Running, joined: true });
@@ -196,9 +115,11 @@ fn mismatched_field(
     })
 }
 
+/// Whether an answer is what the document says about its path, as `GET` or as `POST` for those that change something.
 fn assert_described(path: &str, answer: &Answer) {
     let document: Value = serde_json::from_str(OPENAPI).expect("JSON");
-    let mut response = &document["paths"][path]["get"]["responses"][answer.status.to_string()];
+    let mut response =
+        &document["paths"][path][method(&document, path)]["responses"][answer.status.to_string()];
     assert!(response.is_object(), "{path} with {} is not described", answer.status);
     if let Some(reference) = response["$ref"].as_str() {
         response = document.pointer(reference.trim_start_matches('#')).expect("a definition");
@@ -212,18 +133,37 @@ fn assert_described(path: &str, answer: &Answer) {
     }
 }
 
+/// The only method that the document has for a path.
+fn method(document: &Value, path: &str) -> &'static str {
+    let methods: Vec<_> = document["paths"][path].as_object().expect("a path").keys().collect();
+    match methods.as_slice() {
+        [one] if *one == "get" => "get",
+        [one] if *one == "post" => "post",
+        other => panic!("{path} has {other:?}"),
+    }
+}
+
+/// A path of the document with a name that the host of these tests has.
+fn named(path: &str) -> String {
+    path.replace("{name}", if path.contains("/flows/") { "first" } else { "broken" })
+}
+
 #[tokio::test]
 async fn every_path_is_described_and_answers_so() {
     let server = start(options()).await;
     let document: Value = serde_json::from_str(OPENAPI).expect("JSON");
     let paths = document["paths"].as_object().expect("paths");
     for path in paths.keys() {
-        let answer = ask(server.address(), "GET", path).await;
+        let right = method(&document, path).to_uppercase();
+        let answer = ask(server.address(), &right, &named(path)).await;
         assert_eq!(answer.status, 200, "{path}: {answer:?}");
         assert_described(path, &answer);
-        let refused = ask(server.address(), "DELETE", path).await;
-        assert_eq!(refused.status, 405, "{path}: {refused:?}");
-        assert_described(path, &refused);
+        for wrong in ["DELETE", if right == "GET" { "POST" } else { "GET" }] {
+            let refused = ask(server.address(), wrong, &named(path)).await;
+            assert_eq!(refused.status, 405, "{path}: {refused:?}");
+            assert!(refused.header("allow").is_some_and(|allowed| allowed.contains(&right)), "{refused:?}");
+            assert_described(path, &refused);
+        }
     }
     // The sentence about unknown paths lists the paths: the same ones, or a route is missing in one of the two.
     let told = ask(server.address(), "GET", "/nowhere").await.json()["error"].to_string();
@@ -293,7 +233,12 @@ async fn mistakes_are_sentences() {
     assert_eq!(method.status, 405);
     assert_eq!(
         method.json(),
-        json!({ "error": "`/api/flows` answers GET and HEAD, not POST; this API changes nothing" })
+        json!({ "error": "`/api/flows` answers GET and HEAD, not POST; it changes nothing" })
+    );
+    let method = ask(server.address(), "GET", "/api/policies/broken/pause").await;
+    assert_eq!(
+        method.json(),
+        json!({ "error": "`/api/policies/broken/pause` answers POST, not GET; it changes something" })
     );
 
     let request =
@@ -446,46 +391,6 @@ async fn a_client_that_does_not_receive_is_cut_off() {
     let request = b"GET /openapi.json HTTP/1.1\r\nhost: localhost\r\n\r\n";
     // Asks until the server takes no more, which holds this up, and ends only when the server closes.
     while stream.write_all(request).await.is_ok() {}
-}
-
-/// A host whose flows are stuck until the sender is dropped, and that fails on its policies.
-struct Stuck(parking_lot::Mutex<std::sync::mpsc::Receiver<()>>);
-
-impl Inspect for Stuck {
-    fn flows(&self) -> Vec<FlowView> {
-        let _ = self.0.lock().recv();
-        Vec::new()
-    }
-
-    fn policies(&self) -> Vec<PolicyView> {
-        panic!("a bug");
-    }
-}
-
-#[tokio::test]
-async fn a_stuck_host_costs_an_answer_and_not_the_api() {
-    let (sender, receiver) = std::sync::mpsc::sync_channel(1);
-    let options = Options { request_timeout: Duration::from_millis(50), ..options() };
-    let host = Arc::new(Stuck(parking_lot::Mutex::new(receiver)));
-    let server = Server::start(options, host, Telemetry::default()).await.expect("a free port");
-
-    let stuck = ask(server.address(), "GET", "/api/flows").await;
-    assert_eq!(stuck.status, 504);
-    assert_eq!(stuck.json(), json!({ "error": "no answer within 50ms; the host is overloaded" }));
-    assert_described("/api/flows", &stuck);
-
-    assert_eq!(ask(server.address(), "GET", "/healthz").await.status, 200);
-    drop(sender);
-}
-
-#[tokio::test]
-async fn a_failing_host_is_told_as_such() {
-    let (_sender, receiver) = std::sync::mpsc::sync_channel(1);
-    let host = Arc::new(Stuck(parking_lot::Mutex::new(receiver)));
-    let server = Server::start(options(), host, Telemetry::default()).await.expect("a free port");
-    let failed = ask(server.address(), "GET", "/api/policies").await;
-    assert_eq!(failed.status, 500);
-    assert_described("/api/policies", &failed);
 }
 
 #[tokio::test]

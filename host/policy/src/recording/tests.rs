@@ -46,7 +46,8 @@ fn read(bytes: &[u8]) -> Vec<Result<Recorded, RecordingError>> {
 
 fn recording(lines: &[Recorded]) -> Vec<u8> {
     let mut bytes = Vec::new();
-    let header = Header::new("tenants", Some("fair"), Timestamp::from_unix_millis(1), 1.0, &Masking::default());
+    let header =
+        Header::new("tenants", Some("fair"), Timestamp::from_unix_millis(1), 1.0, &Masking::default());
     header.write(&mut bytes).unwrap();
     lines.iter().for_each(|line| line.write(&mut bytes).unwrap());
     bytes
@@ -54,7 +55,8 @@ fn recording(lines: &[Recorded]) -> Vec<u8> {
 
 #[test]
 fn what_is_masked_is_not_in_the_file_and_equal_keys_stay_equal() {
-    let properties = vec![("token".to_owned(), b"s3cret-1".to_vec()), ("x-auth".to_owned(), b"s3cret-2".to_vec())];
+    let properties =
+        vec![("token".to_owned(), b"s3cret-1".to_vec()), ("x-auth".to_owned(), b"s3cret-2".to_vec())];
     let message = message("tenant-7", properties, b"s3cret-3".to_vec());
     let key = Arc::from("tenant-7");
     let masking = Masking {
@@ -89,16 +91,17 @@ fn rubbish_is_named_by_its_line() {
     let error = read(&bytes).remove(0).unwrap_err();
     assert!(matches!(error, RecordingError::Line { line: 2, .. }), "{error}");
     assert!(matches!(RecordingReader::new(&b"hello\n"[..]), Err(RecordingError::Header(_))));
-    let newer = String::from_utf8(recording(&[])).unwrap().replace("\"tidegate-recording\":1", "\"tidegate-recording\":9");
+    let newer = String::from_utf8(recording(&[]))
+        .unwrap()
+        .replace("\"tidegate-recording\":1", "\"tidegate-recording\":9");
     assert!(matches!(RecordingReader::new(newer.as_bytes()), Err(RecordingError::Version(9))));
 }
 
 #[test]
 fn what_became_of_a_message_is_kept_apart_from_who_said_so() {
     let (message, key) = (message("tenant", vec![], vec![]), Arc::from("tenant"));
-    let followed = |answer: &Answer| {
-        Recorded::of(&question(&message, &key, 1), answer, &Masking::default()).followed()
-    };
+    let followed =
+        |answer: &Answer| Recorded::of(&question(&message, &key, 1), answer, &Masking::default()).followed();
     assert_eq!(followed(&deferral()), Kind::Defer);
     assert_eq!(followed(&Answer::OnError { verdict: Verdict::Deliver, cause: Cause::Panic }), Kind::Deliver);
     assert_eq!(followed(&Answer::Stop { cause: Cause::Panic }), Kind::NoAnswer);

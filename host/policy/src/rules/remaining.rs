@@ -107,7 +107,8 @@ impl Remaining {
             self.gone.iter().filter(|(path, _)| path == array).map(|(_, number)| *number).collect();
         gone.sort_unstable();
         // The policy may have named any number, up to which nobody wants to count.
-        gone.into_iter().fold(at, |number, gone| if gone <= number { number.saturating_add(1) } else { number })
+        gone.into_iter()
+            .fold(at, |number, gone| if gone <= number { number.saturating_add(1) } else { number })
     }
 }
 

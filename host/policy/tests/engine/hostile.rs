@@ -243,6 +243,27 @@ fn garbage_for_an_answer_is_the_guests_failure() {
 }
 
 #[test]
+fn memory_for_the_hosts_strings_is_the_guests_to_give() {
+    let cases = [
+        (Guest::giving_no_memory_on_messages(), Cause::Other, "realloc"),
+        (Guest::trapping_when_asked_for_memory(), Cause::Panic, "panicked"),
+        (Guest::looping_when_asked_for_memory(), Cause::Timeout, "5 ms"),
+        (Guest::asking_when_asked_for_memory(), Cause::Other, "cannot leave"),
+    ];
+    for (guest, cause, word) in cases {
+        let (found, reason) = fails(&guest);
+        assert_eq!(found, cause, "{reason}");
+        assert!(reason.contains(word), "`{word}` is not in: {reason}");
+    }
+}
+
+#[test]
+fn what_follows_an_answer_is_a_part_of_the_call() {
+    assert_eq!(fails(&Guest::trapping_after_its_answer()).0, Cause::Panic);
+    assert_eq!(fails(&Guest::looping_after_its_answer()).0, Cause::Timeout);
+}
+
+#[test]
 fn a_million_keys_take_no_more_room_than_the_table_has() {
     let bench = Bench::new();
     let mut spec = bench.policy("bad", Guest::filling_buckets(10_000).component());

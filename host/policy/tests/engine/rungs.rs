@@ -97,13 +97,13 @@ impl Case {
     }
 }
 
-fn all(cases: Vec<Case>) {
-    cases.iter().for_each(Case::check);
+fn all<const COUNT: usize>(cases: [Case; COUNT]) {
+    cases.into_iter().for_each(|case| case.check());
 }
 
 #[test]
 fn read_and_size() {
-    all(vec![
+    all([
         Case::put(Rung::Read, "absent", &["fair.wasm is not there"], |bench| {
             fs::remove_file(bench.path("fair.wasm")).unwrap();
         }),
@@ -131,7 +131,7 @@ fn format_digest_and_validate() {
     cut.truncate(old().len() / 2);
     let mut changed = old();
     changed[60] ^= 0x40;
-    all(vec![
+    all([
         Case::component(Rung::Format, "format", &["fair.wasm is a text"], b"hello".to_vec()),
         Case::component(Rung::Format, "format", &["core module", "policy build"], Guest::default().module()),
         Case::component(Rung::Digest, "digest", &["allows only"], Guest::default().component())
@@ -151,7 +151,7 @@ fn digest_of_old() -> String {
 fn section_version_exports_and_imports() {
     let mut longer = encode_component(&Guest::default().module()).unwrap();
     longer.extend_from_slice(&[0, 2, 1, b'x']);
-    all(vec![
+    all([
         Case::component(Rung::Section, "section", &["not what was built", "4 bytes follow"], longer),
         Case::component(
             Rung::Version,
@@ -183,7 +183,7 @@ fn section_version_exports_and_imports() {
 
 #[test]
 fn compile_and_link() {
-    all(vec![
+    all([
         // 128 MiB from the beginning, twice what the pool has.
         Case::component(
             Rung::Compile,
@@ -224,7 +224,7 @@ fn compile_in_time() {
 
 #[test]
 fn instantiate() {
-    all(vec![
+    all([
         Case::component(
             Rung::Instantiate,
             "type",
@@ -256,7 +256,7 @@ fn instantiate() {
 
 #[test]
 fn describe() {
-    all(vec![
+    all([
         Case::component(
             Rung::Describe,
             "panic",
@@ -281,7 +281,7 @@ fn describe() {
 
 #[test]
 fn rules_and_configure() {
-    all(vec![
+    all([
         Case::put(Rung::Rules, "rules", &["fair.toml:2: `shares`: unknown key"], |bench| {
             bench.write("fair.toml", "# none\nshares = 1\n");
         }),
@@ -312,7 +312,7 @@ fn rules_and_configure() {
 
 #[test]
 fn self_test() {
-    all(vec![
+    all([
         Case::component(
             Rung::SelfTest,
             "panic",

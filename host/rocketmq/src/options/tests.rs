@@ -17,7 +17,14 @@ fn the_least_that_a_source_needs() {
     assert_eq!(options.renewal_ahead_time, Duration::from_secs(5));
     assert_eq!(options.client.request_timeout, Duration::from_secs(3));
     assert_eq!(options.client.tls, Tls::Off);
-    assert!(options.client.credentials.keys("127.0.0.1:8081", crate::Purpose::Consume).expect("none needed").is_none());
+    assert!(
+        options
+            .client
+            .credentials
+            .keys("127.0.0.1:8081", crate::Purpose::Consume)
+            .expect("none needed")
+            .is_none()
+    );
 }
 
 #[test]

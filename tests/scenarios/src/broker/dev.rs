@@ -11,7 +11,10 @@ use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
-use super::{Broker, GRANTED_GROUP, GRANTED_TOPIC, GroupKind, Login, Member, Security, Stand, TopicKind};
+use super::{
+    Broker, GRANTED_GROUP, GRANTED_TOPIC, GroupKind, Login, Member, ROTATED_GROUP, ROTATED_TOPIC, Security,
+    Stand, TopicKind,
+};
 
 /// How long a restarted server is away, and how long the proxies then deny a restarted broker's topics: far less
 /// than the real ones, which take seconds to start and 20 s to forget.
@@ -157,7 +160,11 @@ fn admin(login: &Login) -> User {
 }
 
 fn limited(login: &Login) -> User {
-    User { topics: vec![GRANTED_TOPIC.into()], groups: vec![GRANTED_GROUP.into()], ..user(login) }
+    User {
+        topics: vec![GRANTED_TOPIC.into(), ROTATED_TOPIC.into()],
+        groups: vec![GRANTED_GROUP.into(), ROTATED_GROUP.into()],
+        ..user(login)
+    }
 }
 
 fn user(Login { access_key, secret_key }: &Login) -> User {

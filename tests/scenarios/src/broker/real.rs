@@ -5,7 +5,10 @@ use tidegate_test_brokers::{
     self as brokers, Cluster, ClusterOptions, Credentials, Node, Sizes, Tls, TopicType,
 };
 
-use super::{Broker, GRANTED_GROUP, GRANTED_TOPIC, GroupKind, Login, Member, Security, Stand, TopicKind};
+use super::{
+    Broker, GRANTED_GROUP, GRANTED_TOPIC, GroupKind, Login, Member, ROTATED_GROUP, ROTATED_TOPIC, Security,
+    Stand, TopicKind,
+};
 
 /// One name server, one broker, one proxy; or two of the latter.
 #[derive(Debug)]
@@ -45,7 +48,12 @@ impl RealBroker {
     }
 
     async fn create_limited_user(&self, Login { access_key, secret_key }: &Login) {
-        let resources = [format!("Topic:{GRANTED_TOPIC}"), format!("Group:{GRANTED_GROUP}")];
+        let resources = [
+            format!("Topic:{GRANTED_TOPIC}"),
+            format!("Group:{GRANTED_GROUP}"),
+            format!("Topic:{ROTATED_TOPIC}"),
+            format!("Group:{ROTATED_GROUP}"),
+        ];
         let resources: Vec<&str> = resources.iter().map(String::as_str).collect();
         self.cluster.create_user(access_key, secret_key).await.expect("the broker creates a user");
         self.cluster

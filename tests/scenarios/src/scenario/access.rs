@@ -1,10 +1,7 @@
 //! Certificates and credentials.
 
-use std::sync::Arc;
-
-use secrecy::SecretString;
 use tidegate_connector::ReceiveFault;
-use tidegate_rocketmq::{ClientOptions, Fixed, Keys, SourceOptions, Start, Tls, TopicKind, Trust};
+use tidegate_rocketmq::{ClientOptions, SourceOptions, Start, Tls, TopicKind, Trust};
 
 use crate::broker::{GRANTED_GROUP, GRANTED_TOPIC, GroupKind, Login};
 use crate::stage::{ATTEMPTS_MAX, Consumer, Stage, Subscription, bodies};
@@ -25,7 +22,7 @@ pub(crate) async fn an_unknown_certificate_is_refused_in_a_sentence(stage: Stage
     let lite = stage.lite().await;
     let admin = stage.security().admin.clone();
     let consumer = background(&stage, &lite, |options| {
-        options.client = ClientOptions { tls: tls(Trust::SystemRoots), ..signed(&stage, &admin) };
+        options.client = ClientOptions { tls: tls(Trust::SystemRoots), ..stage.signed(&admin) };
     })
     .await;
     // The option is what helps.
@@ -36,7 +33,7 @@ pub(crate) async fn an_unknown_certificate_is_refused_in_a_sentence(stage: Stage
 pub(crate) async fn a_wrong_secret_is_named(stage: Stage) {
     let lite = stage.lite().await;
     let wrong = Login { secret_key: "not-the-secret".into(), ..stage.security().admin.clone() };
-    let sentence = denied(&stage, &lite, |options| options.client = signed(&stage, &wrong)).await;
+    let sentence = denied(&stage, &lite, |options| options.client = stage.signed(&wrong)).await;
     assert!(sentence.contains("rocketmq.client.secret-key"), "{sentence}");
     assert!(!sentence.contains("not-the-secret"), "a secret shows: {sentence}");
 }
@@ -52,7 +49,7 @@ pub(crate) async fn no_secret_at_all_is_named(stage: Stage) {
 pub(crate) async fn a_missing_right_is_named(stage: Stage) {
     let lite = stage.lite().await;
     let limited = stage.security().limited.clone();
-    let sentence = denied(&stage, &lite, |options| options.client = signed(&stage, &limited)).await;
+    let sentence = denied(&stage, &lite, |options| options.client = stage.signed(&limited)).await;
     assert!(sentence.contains(&lite.topic), "{sentence}");
     assert!(sentence.contains(&limited.access_key), "{sentence}");
 
@@ -60,8 +57,8 @@ pub(crate) async fn a_missing_right_is_named(stage: Stage) {
         Subscription { topic: GRANTED_TOPIC.into(), group: GRANTED_GROUP.into(), kind: TopicKind::Lite };
     stage.broker.create_topic(&granted.topic, granted.kind).await;
     stage.broker.create_group(&granted.group, GroupKind::wildcard(&granted.topic), ATTEMPTS_MAX).await;
-    let consumer = stage.consumer_with(&granted, |options| options.client = signed(&stage, &limited)).await;
-    let producer = stage.producer_with(signed(&stage, &limited)).await;
+    let consumer = stage.consumer_with(&granted, |options| options.client = stage.signed(&limited)).await;
+    let producer = stage.producer_with(stage.signed(&limited)).await;
     producer.send_lite(&granted.topic, "a", "0").await;
     let taken = consumer.take(1).await;
     assert_eq!(bodies(&taken), ["0"]);
@@ -71,7 +68,7 @@ pub(crate) async fn a_missing_right_is_named(stage: Stage) {
 async fn through(stage: &Stage, trust: Trust) {
     let lite = stage.lite().await;
     let admin = stage.security().admin.clone();
-    let client = ClientOptions { tls: tls(trust), ..signed(stage, &admin) };
+    let client = ClientOptions { tls: tls(trust), ..stage.signed(&admin) };
     let producer = stage.producer_with(client.clone()).await;
     let consumer = stage.consumer_with(&lite, |options| options.client = client).await;
     producer.send_lite(&lite.topic, "a", "0").await;
@@ -95,11 +92,6 @@ async fn background(stage: &Stage, lite: &Subscription, change: impl FnOnce(&mut
             change(options);
         })
         .await
-}
-
-fn signed(stage: &Stage, login: &Login) -> ClientOptions {
-    let keys = Keys::new(login.access_key.as_str(), SecretString::from(login.secret_key.clone()));
-    ClientOptions { credentials: Arc::new(Fixed::new(keys)), ..stage.client() }
 }
 
 fn tls(trust: Trust) -> Tls {

@@ -1,5 +1,6 @@
 //! Whole flows: what a policy and workers do to messages, and what the broker then thinks of them.
 
+pub(super) mod credentials;
 pub(super) mod drain;
 pub(super) mod failures;
 pub(super) mod order;

@@ -19,6 +19,7 @@ use tokio::sync::oneshot;
 
 use super::hands::{Hands, by_hand};
 use super::{LEASE, POLL, Stage, Subscription};
+use crate::broker::Login;
 
 const CONNECTORS: &[Connector<'static>] = &[
     Connector::source(&tidegate_rocketmq::TABLE),
@@ -40,6 +41,9 @@ pub(crate) struct Setup {
     subscription: Subscription,
     policy: Option<String>,
     lease: Duration,
+    /// More lines of the source, and another policy.
+    source: String,
+    resolver: String,
     flow: String,
     dead_letter: bool,
 }
@@ -60,6 +64,8 @@ impl Setup {
             subscription: subscription.clone(),
             policy: None,
             lease: LEASE,
+            source: String::new(),
+            resolver: String::new(),
             flow: String::new(),
             dead_letter: false,
         }
@@ -90,6 +96,36 @@ impl Setup {
     pub(crate) fn with_flow(mut self, lines: &str) -> Self {
         self.flow.push_str(lines);
         self
+    }
+
+    /// With TLS, and with keys that the shipped resolver `mounted-files` reads from a directory, anew each second.
+    pub(crate) fn with_mounted_keys(mut self, login: &Login, authority: &Path) -> Self {
+        let shipped = fs::read(Path::new(POLICIES).join("mounted-files.wasm")).expect("a shipped policy");
+        self.replace("keys.wasm", &shipped);
+        self.replace("keys.toml", b"id = \"keys/id\"\nsecret = \"keys/secret\"\nvalid-for = \"1s\"\n");
+        self.write_keys(login);
+        self.resolver = format!(
+            "[policies.keys]\ncomponent = \"keys.wasm\"\nrules = \"keys.toml\"\n\
+             grants.directories = {{ keys = \"{}\" }}\nlimits.start-deadline = \"10s\"\n",
+            self.file("keys").display()
+        );
+        self.source = format!(
+            "rocketmq.client.credentials-resolver = \"keys\"\nrocketmq.client.tls-enabled = true\n\
+             rocketmq.client.tls-ca-file = \"{}\"\n",
+            authority.display()
+        );
+        self
+    }
+
+    /// Replaces the mounted keys, both at once, as Kubernetes does: a link that is swapped.
+    pub(crate) fn write_keys(&self, login: &Login) {
+        let fresh = tempfile::Builder::new().prefix("keys-").tempdir_in(self.directory.path());
+        let fresh = fresh.expect("a directory in our own").keep();
+        fs::write(fresh.join("id"), &login.access_key).expect("a file in our own directory");
+        fs::write(fresh.join("secret"), &login.secret_key).expect("a file in our own directory");
+        let draft = self.file("keys-link");
+        std::os::unix::fs::symlink(&fresh, &draft).expect("a link in our own directory");
+        fs::rename(&draft, self.file("keys")).expect("a link in our own directory");
     }
 
     /// Replaces the rules.
@@ -151,7 +187,9 @@ impl Setup {
     }
 
     fn text(&self) -> String {
-        let Self { endpoint, subscription: Subscription { topic, group, kind }, flow, .. } = self;
+        let Self {
+            endpoint, subscription: Subscription { topic, group, kind }, source, resolver, flow, ..
+        } = self;
         let (policy, throttle) = match &self.policy {
             Some(lines) => (
                 format!("[policies.throttle]\ncomponent = \"{COMPONENT}\"\n{lines}"),
@@ -167,6 +205,8 @@ policy-dir = "{directory}"
 
 {policy}
 
+{resolver}
+
 [sources.tenants]
 connector = "rocketmq-grpc"
 rocketmq.client.endpoints = "{endpoint}"
@@ -175,6 +215,7 @@ rocketmq.source.consumer-group = "{group}"
 rocketmq.source.topic-kind = "{kind}"
 rocketmq.source.await-duration = "{await_s}s"
 rocketmq.source.invisible-duration = "{lease_s}s"
+{source}
 
 [sinks.hands]
 connector = "discard"

@@ -1,0 +1,153 @@
+//! The admin API of a running host, as commands ask it.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, anyhow};
+use http_body_util::{BodyExt as _, Empty, Limited};
+use hyper::body::{Bytes, Incoming};
+use hyper::client::conn::http1;
+use hyper::{Method, Request, Response, StatusCode, header};
+use hyper_util::rt::TokioIo;
+use serde_json::Value;
+use tokio::net::TcpStream;
+
+use crate::exit::Failure;
+
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Longer than the API's own bounds, so that it says itself what took so long.
+const LOOK_TIMEOUT: Duration = Duration::from_secs(15);
+const CHANGE_TIMEOUT: Duration = Duration::from_secs(90);
+/// Far more than any answer has.
+const ANSWER_BYTES_MAX: usize = 64 << 20;
+
+/// The admin API at an address. Each question has a connection of its own.
+#[derive(Debug)]
+pub(crate) struct AdminClient<'a> {
+    address: &'a str,
+}
+
+/// What it answered.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: StatusCode,
+    pub(crate) body: Value,
+}
+
+impl<'a> AdminClient<'a> {
+    pub(crate) const fn new(address: &'a str) -> Self {
+        Self { address }
+    }
+
+    /// What is at `path`.
+    pub(crate) async fn get(&self, path: &str) -> Result<Value, Failure> {
+        self.ask(Method::GET, path, LOOK_TIMEOUT).await?.into_body()
+    }
+
+    /// Asks for a change, whatever becomes of it.
+    pub(crate) async fn post(&self, path: &str) -> Result<Answer, Failure> {
+        self.ask(Method::POST, path, CHANGE_TIMEOUT).await
+    }
+
+    async fn ask(&self, method: Method, path: &str, timeout: Duration) -> Result<Answer, Failure> {
+        let address = self.address;
+        let asking = tokio::time::timeout(timeout, self.exchange(method, path));
+        let Ok(exchanged) = asking.await else {
+            let seconds = timeout.as_secs();
+            return Err(Failure::Environment(anyhow!(
+                "the host at {address} has not answered within {seconds} s"
+            )));
+        };
+        let (status, bytes) = exchanged.map_err(Failure::Environment)?;
+        match serde_json::from_slice(&bytes) {
+            Ok(body) => Ok(Answer { status, body }),
+            Err(_) => Err(Failure::Environment(anyhow!(
+                "what answers at {address} is not the admin API of a tidegate host (HTTP status {status}); \
+                 give its address with --admin"
+            ))),
+        }
+    }
+
+    async fn exchange(&self, method: Method, path: &str) -> anyhow::Result<(StatusCode, Bytes)> {
+        let address = self.address;
+        let cut_off = || format!("the host at {address} did not answer to the end");
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header(header::HOST, address)
+            .body(Empty::<Bytes>::new())
+            .with_context(|| format!("`{path}` cannot be asked for"))?;
+        let (mut sender, connection) =
+            http1::handshake(TokioIo::new(connect(address).await?)).await.with_context(cut_off)?;
+        // Both ends of the connection are driven here, so that nothing outlives the question.
+        let answer = async {
+            let response: Response<Incoming> = sender.send_request(request).await?;
+            let status = response.status();
+            let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX).collect().await;
+            let body = body.map_err(|error| anyhow!("{error}"))?;
+            Ok::<_, anyhow::Error>((status, body.to_bytes()))
+        };
+        tokio::pin!(answer, connection);
+        tokio::select! {
+            answered = &mut answer => answered,
+            _ended = &mut connection => answer.await,
+        }
+        .with_context(cut_off)
+    }
+}
+
+impl Answer {
+    /// The body of an answer that says that all went well.
+    pub(crate) fn into_body(self) -> Result<Value, Failure> {
+        if self.status.is_success() {
+            return Ok(self.body);
+        }
+        let told = self.body["error"].as_str().unwrap_or("it did not say why");
+        let error = anyhow!("{told}");
+        Err(match self.status {
+            StatusCode::BAD_REQUEST | StatusCode::NOT_FOUND => Failure::Config(error),
+            StatusCode::CONFLICT | StatusCode::SERVICE_UNAVAILABLE => Failure::Runtime(error),
+            status => {
+                Failure::Environment(error.context(format!("the host answers with HTTP status {status}")))
+            }
+        })
+    }
+}
+
+async fn connect(address: &str) -> anyhow::Result<TcpStream> {
+    let told = || {
+        format!(
+            "no tidegate host answers at {address}; is `tidegate run` running there? Its log says where its admin \
+             API listens, and --admin or TIDEGATE_ADMIN names another address"
+        )
+    };
+    match tokio::time::timeout(CONNECT_TIMEOUT, TcpStream::connect(address)).await {
+        Ok(connected) => connected.with_context(told),
+        Err(_elapsed) => {
+            Err(anyhow!("not connected within {} s", CONNECT_TIMEOUT.as_secs())).with_context(told)
+        }
+    }
+}
+
+/// A name as part of a path.
+pub(crate) fn segment(name: &str) -> String {
+    let mut segment = String::with_capacity(name.len());
+    for byte in name.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte) {
+            segment.push(char::from(byte));
+        } else {
+            segment.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    segment
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_become_one_segment_of_a_path() {
+        assert_eq!(segment("fair-share_2.0~a"), "fair-share_2.0~a");
+        assert_eq!(segment("a/b?c d%é"), "a%2Fb%3Fc%20d%25%C3%A9");
+    }
+}
