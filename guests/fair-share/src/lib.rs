@@ -2,23 +2,20 @@
 //!
 //! A key is *noisy* when it holds more than its share of what the host has in flight **and** of the recent traffic
 //! (of deliveries or of work time). Small keys are never noisy, whatever their share: there is a minimum of messages
-//! in flight and of deliveries a second. And nobody is noisy while so little waits for the workers that they would have
-//! nothing to do before a message that is held back came again: what a key takes then it takes from nobody.
+//! in flight and of deliveries a second. As long as no queue builds up before the workers nobody is noisy either: what a
+//! key takes then it takes from nobody, and holding it back would leave workers idle.
 //!
-//! A noisy key is not stopped but paced through a token bucket of the host: it gets its share of what the workers do,
-//! or what the others leave of it if that is more. What has no token is deferred until one is due (see
+//! A noisy key is not stopped but paced: it gets its share of the flow's rate through a token bucket of the host. What has no token is deferred until one is due (see
 //! [`tidegate_guest::pace`]). A message that was deferred for long in all passes anyway.
 //!
 //! SQS fair queues count the same things (noisy above 10 % of at least 30 in flight, or of the processing time) but
 //! only reorder; here a noisy key's messages stay with the broker instead of filling the host.
 
 mod share;
-#[cfg(test)]
-mod simulation;
 
-use share::{Limits, Noise, assess};
+use share::{Limits, assess};
 use tidegate_guest::pace::Pace;
-use tidegate_guest::{Description, Message, RuleError, Rules, Throttle, Verdict, format_rounded};
+use tidegate_guest::{Description, Message, RuleError, Rules, Throttle, Verdict};
 
 struct FairShare {
     limits: Limits,
@@ -53,21 +50,19 @@ impl Throttle for FairShare {
     }
 
     fn configure(rules: &mut Rules) -> Result<Self, RuleError> {
-        let delay = rules.duration("delay")?.unwrap_or(250);
-        let jitter = rules.number("jitter", 0.0..=1.0)?.unwrap_or(0.2);
         let limits = Limits {
             share: rules.number("share", 0.0..=1.0)?.unwrap_or(0.1),
             factor: rules.number("factor", 1.0..=1e6)?.unwrap_or(2.0),
             min_in_flight: rules.number("min-in-flight", 0.0..=1e9)?.unwrap_or(10.0),
             min_queued: rules.number("min-queued", 0.0..=1e9)?.unwrap_or(10.0),
             min_rate: rules.number("min-rate", 0.001..=1e9)?.unwrap_or(5.0),
-            // Chance makes some longer.
-            delay: delay as f64 / 1_000.0 * (1.0 + jitter),
         };
+        let delay = rules.duration("delay")?.unwrap_or(250);
         let max_delay = rules.duration("max-delay")?.unwrap_or(5_000);
         if max_delay < delay {
             return Err(rules.error("max-delay", format!("must not be below `delay`, which is {delay} ms")));
         }
+        let jitter = rules.number("jitter", 0.0..=1.0)?.unwrap_or(0.2);
         let patience = rules.duration("patience")?.unwrap_or(600_000);
         Ok(Self { limits, delay, max_delay, jitter, patience })
     }
@@ -77,7 +72,9 @@ impl Throttle for FairShare {
         if message.deferred() >= self.patience {
             return Verdict::Deliver;
         }
-        let delay = delay_of(&noise, self.delay, self.max_delay);
+        // At four times its share a key waits twice as long: fewer and longer deferrals cost the broker less, and the
+        // rate has gone down by four already.
+        let delay = (self.delay as f64 * noise.pressure.sqrt()).min(self.max_delay as f64) as u64;
         let pace = Pace {
             rate_per_second: noise.rate_per_second,
             // What may pass after the shortest deferral.
@@ -90,41 +87,14 @@ impl Throttle for FairShare {
             None => Verdict::Deliver,
             Some(delay) => Verdict::defer(
                 delay,
-                [
-                    "noisy: ",
-                    &format_rounded(noise.held * 100.0, 0),
-                    " % of what is in flight, ",
-                    &format_rounded(noise.traffic * 100.0, 0),
-                    " % of the traffic",
-                ]
-                .concat(),
+                format!(
+                    "noisy: {:.0} % of what is in flight, {:.0} % of the traffic",
+                    noise.held * 100.0,
+                    noise.traffic * 100.0
+                ),
             ),
         }
     }
 }
 
-/// For how many milliseconds a noisy key is held back at least.
-///
-/// At four times its share a key waits twice as long: fewer and longer deferrals cost the broker less. But not longer
-/// than the others' messages keep the workers busy.
-fn delay_of(noise: &Noise, delay: u64, max_delay: u64) -> u64 {
-    let longer = (delay as f64 * noise.pressure.sqrt()).min(max_delay as f64);
-    longer.min(noise.cover * 1_000.0).max(delay as f64) as u64
-}
-
 tidegate_guest::throttle!(FairShare);
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_deferral_grows_with_the_pressure_and_ends_before_the_workers_run_dry() {
-        let noise =
-            Noise { held: 0.9, traffic: 0.9, pressure: 4.0, rate_per_second: 5.0, cover: f64::INFINITY };
-        assert_eq!(delay_of(&noise, 250, 5_000), 500);
-        assert_eq!(delay_of(&Noise { pressure: 1e6, ..noise }, 250, 5_000), 5_000);
-        assert_eq!(delay_of(&Noise { cover: 0.4, ..noise }, 250, 5_000), 400);
-        assert_eq!(delay_of(&Noise { cover: 0.1, ..noise }, 250, 5_000), 250);
-    }
-}

@@ -1,8 +1,4 @@
 //! Who is noisy, and how much a noisy key may do.
-//!
-//! Two things are shared: the places in the host, of which a flood would take all, and the workers. The sink serves the
-//! keys in turns, so what a key has waiting delays others by little; what is to be kept free for them are places. The
-//! workers' time is anybody's who has work: a noisy key may take what nobody else uses of it.
 
 use tidegate_guest::Standing;
 
@@ -19,12 +15,7 @@ pub(crate) struct Limits {
     pub(crate) min_queued: f64,
     /// Deliveries a second below which it is never noisy.
     pub(crate) min_rate: f64,
-    /// Seconds for which it is held back at least.
-    pub(crate) delay: f64,
 }
-
-/// So many deferrals' work waits for the workers before anybody is held back.
-const DEFERRALS_AHEAD: f64 = 10.0;
 
 /// A key above its share.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -37,8 +28,6 @@ pub(crate) struct Noise {
     pub(crate) pressure: f64,
     /// What it may do.
     pub(crate) rate_per_second: f64,
-    /// Seconds for which what waits keeps the workers busy without it.
-    pub(crate) cover: f64,
 }
 
 /// Tells whether a key is noisy.
@@ -47,10 +36,8 @@ pub(crate) fn assess(limits: &Limits, standing: &Standing) -> Option<Noise> {
     if held_messages < limits.min_in_flight || standing.active_keys < 2 {
         return None;
     }
-    let queued = f64::from(standing.flow_queued);
-    let enough = enough_queued(limits, standing);
-    if queued < enough {
-        // The workers keep up, or would have nothing to do soon: what a key takes it takes from nobody.
+    if f64::from(standing.flow_queued) < limits.min_queued {
+        // The workers keep up: what a key takes it takes from nobody.
         return None;
     }
     let allowed = allowed_share(limits, standing.active_keys);
@@ -66,42 +53,8 @@ pub(crate) fn assess(limits: &Limits, standing: &Standing) -> Option<Noise> {
         return None;
     }
     let pressure = held / allowed;
-    // What is deferred comes again and is counted again, so more may arrive than the workers can do; what they do is
-    // the better measure, as soon as there is one.
-    let shared_rate = if standing.flow_throughput > 0.0 {
-        standing.flow_rate.min(standing.flow_throughput)
-    } else {
-        standing.flow_rate
-    };
-    let fair_rate = limits.factor * shared_rate / f64::from(standing.active_keys);
-    let spare = spare_rate(standing);
-    // All that is spare while just enough waits, and less the more waits, so that the queue goes back to that.
-    let left_over = if queued > 0.0 { spare * (enough / queued) } else { spare };
-    let rate_per_second = fair_rate.max(left_over).max(limits.min_rate);
-    let cover = if spare > 0.0 { queued / spare } else { f64::INFINITY };
-    Some(Noise { held, traffic, pressure, rate_per_second, cover })
-}
-
-/// What the workers do a second beyond what all other keys ask for.
-fn spare_rate(standing: &Standing) -> f64 {
-    let others = (standing.flow_rate - standing.key_rate).max(0.0);
-    (standing.flow_throughput - others).max(0.0)
-}
-
-/// How many messages must wait before anybody is held back, so that the workers are busy with them meanwhile.
-///
-/// That is what they do in some deferrals, and one for each busy worker, since all may end at once; but a flood is
-/// held back from half of the places in the host on. What the workers did of late is less than what they can do when
-/// they had too little; that is why it is some deferrals and not one: more is let in then than they did, they do more,
-/// and so on until the queue shows that they can do no more. With a minimum of 0 keys are held to their share whether
-/// the workers are busy or not.
-fn enough_queued(limits: &Limits, standing: &Standing) -> f64 {
-    if limits.min_queued <= 0.0 {
-        return 0.0;
-    }
-    let work =
-        (standing.flow_throughput * limits.delay * DEFERRALS_AHEAD).max(f64::from(standing.flow_emitted));
-    work.min(f64::from(standing.flow_budget) / 2.0).max(limits.min_queued)
+    let fair_rate = limits.factor * standing.flow_rate / f64::from(standing.active_keys);
+    Some(Noise { held, traffic, pressure, rate_per_second: fair_rate.max(limits.min_rate) })
 }
 
 /// The part of the whole that a key may take when so many are active.
@@ -119,21 +72,20 @@ mod tests {
 
     use super::*;
 
-    pub(super) const LIMITS: Limits =
-        Limits { share: 0.1, factor: 2.0, min_in_flight: 10.0, min_queued: 10.0, min_rate: 5.0, delay: 0.25 };
+    const LIMITS: Limits =
+        Limits { share: 0.1, factor: 2.0, min_in_flight: 10.0, min_queued: 10.0, min_rate: 5.0 };
 
-    /// A standing in a flow that waits for its first work.
     fn standing(key: u32, flow: u32, keys: u32, key_rate: f64, flow_rate: f64) -> Standing {
         Standing {
             key_in_flight: key,
             flow_in_flight: flow,
-            flow_budget: 1_000,
+            flow_budget: flow,
             flow_queued: flow / 2,
-            flow_emitted: 8,
+            flow_emitted: 0,
             active_keys: keys,
             key_rate,
             flow_rate,
-            flow_throughput: 0.0,
+            flow_throughput: flow_rate,
             key_share: 0.0,
         }
     }
@@ -151,68 +103,6 @@ mod tests {
         let flooding = standing(90, 100, 21, 400.0, 440.0);
         assert_eq!(assess(&LIMITS, &Standing { flow_queued: 9, ..flooding }), None);
         assert!(assess(&LIMITS, &Standing { flow_queued: 10, ..flooding }).is_some());
-    }
-
-    #[test]
-    fn nobody_is_held_back_while_less_waits_than_the_workers_do_meanwhile() {
-        // They do 100 a second and others ask for 40: 250 in ten quarters of a second.
-        let flooding = Standing { flow_throughput: 100.0, ..standing(300, 400, 21, 900.0, 940.0) };
-        assert_eq!(assess(&LIMITS, &Standing { flow_queued: 249, ..flooding }), None);
-        let noise = assess(&LIMITS, &Standing { flow_queued: 250, ..flooding }).unwrap();
-        assert!((noise.rate_per_second - 60.0).abs() < 1e-9, "all that is spare: {noise:?}");
-        assert!((noise.cover - 250.0 / 60.0).abs() < 1e-9, "{noise:?}");
-    }
-
-    #[test]
-    fn a_longer_queue_leaves_less_and_never_below_the_fair_rate() {
-        let flooding = Standing { flow_throughput: 100.0, ..standing(300, 400, 21, 900.0, 940.0) };
-        let rate =
-            |flow_queued| assess(&LIMITS, &Standing { flow_queued, ..flooding }).unwrap().rate_per_second;
-        assert!((rate(500) - 30.0).abs() < 1e-9, "{}", rate(500));
-        let fair = 2.0 * 100.0 / 21.0;
-        assert!((rate(100_000) - fair).abs() < 1e-9, "{}", rate(100_000));
-    }
-
-    #[test]
-    fn every_busy_worker_finds_a_next_message() {
-        // Work of many seconds: little is done a second, and all of it may end at once.
-        let agents =
-            Standing { flow_emitted: 40, flow_throughput: 1.0, ..standing(90, 100, 21, 400.0, 440.0) };
-        assert_eq!(assess(&LIMITS, &Standing { flow_queued: 39, ..agents }), None);
-        assert!(assess(&LIMITS, &Standing { flow_queued: 40, ..agents }).is_some());
-    }
-
-    #[test]
-    fn a_flood_is_held_back_from_half_of_the_places_on() {
-        let fast = Standing { flow_throughput: 50_000.0, ..standing(480, 500, 21, 50_000.0, 50_040.0) };
-        assert_eq!(assess(&LIMITS, &Standing { flow_queued: 499, ..fast }), None);
-        assert!(assess(&LIMITS, &Standing { flow_queued: 500, ..fast }).is_some());
-    }
-
-    #[test]
-    fn what_the_others_ask_for_is_theirs() {
-        let flooding =
-            Standing { flow_queued: 250, flow_throughput: 100.0, ..standing(290, 300, 21, 400.0, 500.0) };
-        let noise = assess(&LIMITS, &flooding).unwrap();
-        assert!((noise.rate_per_second - 2.0 * 100.0 / 21.0).abs() < 1e-9, "nothing is spare: {noise:?}");
-        assert!(noise.cover.is_infinite(), "{noise:?}");
-    }
-
-    #[test]
-    fn with_a_minimum_of_none_a_key_is_held_to_its_share_at_once() {
-        let limits = Limits { min_queued: 0.0, ..LIMITS };
-        let flooding = Standing { flow_throughput: 100.0, ..standing(90, 100, 21, 400.0, 440.0) };
-        let noise = assess(&limits, &Standing { flow_queued: 0, ..flooding }).unwrap();
-        assert!((noise.rate_per_second - 60.0).abs() < 1e-9, "nothing waits: {noise:?}");
-        let noise = assess(&limits, &Standing { flow_queued: 1, ..flooding }).unwrap();
-        assert!((noise.rate_per_second - 2.0 * 100.0 / 21.0).abs() < 1e-9, "{noise:?}");
-    }
-
-    #[test]
-    fn before_anything_is_done_the_traffic_is_the_measure() {
-        let start = Standing { flow_throughput: 0.0, ..standing(90, 100, 21, 400.0, 440.0) };
-        let noise = assess(&LIMITS, &start).unwrap();
-        assert!((noise.rate_per_second - 2.0 * 440.0 / 21.0).abs() < 1e-9, "{noise:?}");
     }
 
     #[test]
@@ -249,11 +139,7 @@ mod tests {
 
     #[test]
     fn a_standing_that_is_no_number_makes_nobody_noisy() {
-        let odd = Standing {
-            key_share: f64::NAN,
-            flow_throughput: f64::NAN,
-            ..standing(90, 100, 21, f64::NAN, f64::NAN)
-        };
+        let odd = Standing { key_share: f64::NAN, ..standing(90, 100, 21, f64::NAN, f64::NAN) };
         assert_eq!(assess(&LIMITS, &odd), None);
     }
 

@@ -114,7 +114,7 @@ fn traffic(seed: u64) -> Vec<Asked> {
                 active_keys: 21,
                 key_rate: if flooding { 300.0 } else { 4.0 } + draw(100) as f64 / 7.0,
                 flow_rate: 380.0,
-                flow_throughput: 350.0,
+                flow_throughput: 100.0,
                 key_share: if flooding { 0.5 } else { 0.02 } + draw(100) as f64 / 333.0,
             },
             millis: n * 3,

@@ -246,7 +246,7 @@ mod tests {
         let lines = expect.differences("message[0]", &[deferral(1_500)]);
         assert_eq!(
             lines,
-            ["message[0], at 0s: expected defer 1s..2s with \"share\", got defer 1500ms: no tokens"]
+            ["message[0], at 0s: expected defer 1s..2s with \"share\", got defer 1s500ms: no tokens"]
         );
         let expect = read(json!({ "expect": { "deliver": 1, "defer": 1, "reject": 0 } }), 2).unwrap();
         let lines = expect.differences("message[0]", &[deferral(1), deferral(2)]);
