@@ -2,7 +2,7 @@
 //! rules give and the host's configuration grants.
 
 use tidegate_guest::credentials::{
-    ByEndpoint, CredentialResolver, Failure, Parts, Request, Resolved, Secret,
+    ByEndpoint, CredentialResolver, Failure, Parts, Request, Resolved, Secret, describe_entries, valid_for,
 };
 use tidegate_guest::{Description, RuleError, Rules, env};
 
@@ -33,19 +33,16 @@ impl CredentialResolver for EnvKeys {
             env!("CARGO_PKG_VERSION"),
             "Secrets from environment variables; each key names the variable.",
         );
-        Parts::describe(description, "The variable that has")
-            .duration("valid-for", "How long a secret may be used; as the host says when left out.", None)
-            .list(
-                "endpoint",
-                "Entries for some endpoints, with `match`, `purposes`, `anonymous` and the keys above.",
-            )
+        let description = Parts::describe(description, "The variable that has").duration(
+            "valid-for",
+            "How long a secret may be used; as the host says when left out.",
+            None,
+        );
+        describe_entries(description)
     }
 
     fn configure(rules: &mut Rules) -> Result<Self, RuleError> {
-        let valid_for = rules.duration("valid-for")?;
-        if valid_for == Some(0) {
-            return Err(rules.error("valid-for", "must be longer than nothing"));
-        }
+        let valid_for = valid_for(rules)?;
         Ok(Self { secrets: ByEndpoint::read(rules, Parts::read)?, valid_for })
     }
 

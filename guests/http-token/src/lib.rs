@@ -10,7 +10,7 @@ mod template;
 
 use exchange::{Exchange, World};
 use tidegate_guest::credentials::{
-    ByEndpoint, CredentialResolver, Failure, Parts, Request, Resolved, Secret,
+    ByEndpoint, CredentialResolver, Failure, Parts, Request, Resolved, Secret, describe_entries, valid_for,
 };
 use tidegate_guest::{Description, RuleError, Rules, clock, env, http};
 
@@ -52,19 +52,16 @@ impl CredentialResolver for HttpToken {
             "How: `seconds` (from now), `rfc3339`, `unix-seconds` or `unix-milliseconds`.",
             Some("seconds"),
         );
-        Parts::describe(description, "The place in the answer, such as `data.token`, that has")
-            .duration("valid-for", "How long a secret may be used when the answer does not say.", None)
-            .list(
-                "endpoint",
-                "Entries for some endpoints, with `match`, `purposes`, `anonymous` and the keys above.",
-            )
+        let description = Parts::describe(
+            description,
+            "The place in the answer, such as `data.token`, that has",
+        )
+        .duration("valid-for", "How long a secret may be used when the answer does not say.", None);
+        describe_entries(description)
     }
 
     fn configure(rules: &mut Rules) -> Result<Self, RuleError> {
-        let valid_for = rules.duration("valid-for")?;
-        if valid_for == Some(0) {
-            return Err(rules.error("valid-for", "must be longer than nothing"));
-        }
+        let valid_for = valid_for(rules)?;
         Ok(Self { exchanges: ByEndpoint::read(rules, Exchange::read)?, valid_for })
     }
 

@@ -5,7 +5,7 @@
 //! Either each part has a file of its own, or `json` names one file and the parts name keys in it.
 
 use tidegate_guest::credentials::{
-    ByEndpoint, CredentialResolver, Failure, Parts, Request, Resolved, Secret,
+    ByEndpoint, CredentialResolver, Failure, Parts, Request, Resolved, Secret, describe_entries, valid_for,
 };
 use tidegate_guest::files::{self, Failure as FileFailure};
 use tidegate_guest::json::{self, Value};
@@ -127,19 +127,16 @@ impl CredentialResolver for MountedFiles {
             "One file with all parts; the other keys then name places in it, such as `data.password`.",
             None,
         );
-        Parts::describe(description, "The file (`GRANT/path`) that has")
-            .duration("valid-for", "After so long the files are read again.", Some("1m"))
-            .list(
-                "endpoint",
-                "Entries for some endpoints, with `match`, `purposes`, `anonymous` and the keys above.",
-            )
+        let description = Parts::describe(description, "The file (`GRANT/path`) that has").duration(
+            "valid-for",
+            "After so long the files are read again.",
+            Some("1m"),
+        );
+        describe_entries(description)
     }
 
     fn configure(rules: &mut Rules) -> Result<Self, RuleError> {
-        let valid_for = rules.duration("valid-for")?.unwrap_or(60_000);
-        if valid_for == 0 {
-            return Err(rules.error("valid-for", "must be longer than nothing"));
-        }
+        let valid_for = valid_for(rules)?.unwrap_or(60_000);
         Ok(Self { secrets: ByEndpoint::read(rules, Source::read)?, valid_for })
     }
 

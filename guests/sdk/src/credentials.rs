@@ -47,7 +47,7 @@ mod parts;
 
 use crate::{Description, RuleError, Rules};
 
-pub use by_endpoint::{ByEndpoint, purpose_name};
+pub use by_endpoint::{ByEndpoint, describe_entries, purpose_name, valid_for};
 pub use parts::Parts;
 
 pub use crate::bindings::credentials::{

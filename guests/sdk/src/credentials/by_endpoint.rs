@@ -2,7 +2,7 @@
 
 use crate::credentials::{Failure, Purpose, Request};
 use crate::glob::Glob;
-use crate::{RuleError, Rules};
+use crate::{Description, RuleError, Rules};
 
 /// What a resolver is to do, by endpoint and purpose.
 ///
@@ -43,6 +43,26 @@ pub fn purpose_name(purpose: Purpose) -> &'static str {
         Purpose::Produce => "produce",
         Purpose::Acknowledge => "acknowledge",
         Purpose::Registry => "registry",
+    }
+}
+
+/// Describes the entries that [`ByEndpoint::read`] reads, for a resolver whose keys were described before.
+#[must_use]
+pub fn describe_entries(description: Description) -> Description {
+    description.list(
+        "endpoint",
+        "Entries for some endpoints, with `match`, `purposes`, `anonymous` and the keys above.",
+    )
+}
+
+/// Reads `valid-for`: for how long a secret may be used, in milliseconds.
+///
+/// # Errors
+/// When it is no duration, or nothing.
+pub fn valid_for(rules: &mut Rules) -> Result<Option<u64>, RuleError> {
+    match rules.duration("valid-for")? {
+        Some(0) => Err(rules.error("valid-for", "must be longer than nothing")),
+        valid_for => Ok(valid_for),
     }
 }
 
