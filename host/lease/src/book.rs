@@ -362,16 +362,7 @@ impl LeaseBook {
             self.keys.age(now);
             self.leave_queue(at);
             self.set_state(at, State::Deciding);
-            let entry = &self.entries[at];
-            return Some(Decide {
-                id: entry.id,
-                message: Arc::clone(&entry.message),
-                key: Arc::clone(&self.keys[entry.key].name),
-                attempt: entry.attempt,
-                waited: now.saturating_since(entry.received_at),
-                deferred: entry.deferred,
-                standing: self.with_flow(self.keys.standing_at(now, entry.key)),
-            });
+            return Some(self.decide(now, at));
         }
     }
 
@@ -475,6 +466,20 @@ impl LeaseBook {
     }
 
     // === shared by the parts ===
+
+    /// What is known of a delivery, for whoever decides about it.
+    fn decide(&self, now: Instant, at: u32) -> Decide {
+        let entry = &self.entries[at];
+        Decide {
+            id: entry.id,
+            message: Arc::clone(&entry.message),
+            key: Arc::clone(&self.keys[entry.key].name),
+            attempt: entry.attempt,
+            waited: now.saturating_since(entry.received_at),
+            deferred: entry.deferred,
+            standing: self.with_flow(self.keys.standing_at(now, entry.key)),
+        }
+    }
 
     /// A key's facts, and those of the flow that only the book knows.
     fn with_flow(&self, standing: Standing) -> Standing {

@@ -12,10 +12,11 @@
 //! of them, and each gets a renewal of its own. While renewals of a key are on their way nothing is given back of it: the
 //! one that arrived last would decide when it comes again.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate_model::{DeliveryId, Instant, Message, Standing};
+use tidegate_model::Instant;
+
+use crate::book::Decide;
 
 /// Questions that may be out and not answered, and renewals that the settler may have, each. A renewal takes a few
 /// milliseconds and is asked for seconds ahead: so many keep thousands of deliveries.
@@ -45,19 +46,9 @@ pub struct RenewalOptions {
 /// [`handle_renewal`](crate::LeaseBook::handle_renewal).
 #[derive(Clone, Debug)]
 pub struct RenewalQuestion {
-    /// Comes back with the answer. For an ordered key this is the first delivery that may be renewed, and the answer
-    /// speaks for all after it.
-    pub id: DeliveryId,
-    /// What is leased.
-    pub message: Arc<Message>,
-    /// What fairness is counted by.
-    pub key: Arc<str>,
-    /// The attempt as the host counts it, from 1.
-    pub attempt: u32,
-    /// Since the host received it.
-    pub waited: Duration,
-    /// By how much it has been deferred so far, in sum.
-    pub deferred: Duration,
+    /// What is leased, as at a decision. Its id comes back with the answer. For an ordered key this is the first delivery
+    /// that may be renewed, and the answer speaks for all after it.
+    pub about: Decide,
     /// Until the lease ends; of an ordered key, until the first of its leases ends.
     pub remaining: Duration,
     /// What the lease was taken for at first.
@@ -70,8 +61,6 @@ pub struct RenewalQuestion {
     /// the round: exact when its key is alone, at most one turn of each key too high as long as bodies are small, off
     /// by what large bodies cost otherwise. One that is not decided yet counts as behind all that wait.
     pub queue_position: u32,
-    /// How its key stands in the flow now.
-    pub standing: Standing,
 }
 
 /// What came of renewals, since the beginning.

@@ -220,7 +220,7 @@ mod calls {
                 }
                 Call::Keep(index, answer) => {
                     if let Some(question) = pick(&mut self.questions, index) {
-                        self.book.handle_renewal(self.now, question.id, answer);
+                        self.book.handle_renewal(self.now, question.about.id, answer);
                     }
                 }
                 Call::Drain => self.book.handle_drain(self.now),

@@ -8,6 +8,7 @@ mod dead_letter;
 mod decider;
 mod endings;
 mod presence;
+mod question;
 mod receive;
 mod renewer;
 mod settle;

@@ -62,7 +62,7 @@ pub(crate) struct Occasion<'a> {
 }
 
 impl Occasion<'_> {
-    const fn moment(&self) -> Moment {
+    pub(crate) const fn moment(&self) -> Moment {
         Moment { wall: self.wall, now: self.now, random: SplitMix64::new(self.seed) }
     }
 }

@@ -6,9 +6,7 @@ use serde::Serialize;
 
 use crate::bindings::v1::lifecycle::{Description, Parameter, ParameterKind};
 use crate::engine::Engine;
-use crate::files::Files;
-use crate::ladder::{Ladder, RungOutcome, RungReport};
-use crate::prepared::Prepared;
+use crate::ladder::{Candidate, Ladder, RungOutcome, RungReport};
 use crate::section::Trailer;
 use crate::spec::PolicySpec;
 use crate::world::{World, grants_needed};
@@ -83,24 +81,19 @@ impl CheckReport {
 /// Puts the files of `spec` through every check that a reload makes, changing nothing.
 #[must_use]
 pub fn check(engine: &Engine, spec: &PolicySpec) -> CheckReport {
+    climb(engine, spec).0
+}
+
+/// The same, with what passed.
+pub(crate) fn climb(engine: &Engine, spec: &PolicySpec) -> (CheckReport, Option<Candidate>) {
     let mut ladder = Ladder::default();
     let files = ladder.read(spec);
     let candidate = files.as_ref().ok().and_then(|files| ladder.check(engine, spec, files, None).ok());
     let prepared = candidate.as_ref().map(|candidate| &*candidate.prepared);
-    report(spec, files.ok().as_ref(), prepared, ladder)
-}
-
-/// What came of a climb: `prepared` when every check passed.
-pub(crate) fn report(
-    spec: &PolicySpec,
-    files: Option<&Files>,
-    prepared: Option<&Prepared>,
-    ladder: Ladder,
-) -> CheckReport {
-    CheckReport {
+    let report = CheckReport {
         policy: Arc::clone(&spec.name),
         passed: prepared.is_some(),
-        component_sha256: files.map(|files| Arc::clone(&files.component_sha256)),
+        component_sha256: files.ok().map(|files| files.component_sha256),
         world: prepared.map(|prepared| prepared.world),
         observes: prepared.is_some_and(|prepared| prepared.linked.observes()),
         imports: prepared.map(|prepared| prepared.imports.clone()).unwrap_or_default(),
@@ -108,7 +101,8 @@ pub(crate) fn report(
         trailer: prepared.and_then(|prepared| prepared.trailer.clone()),
         description: prepared.map(|prepared| Described::of(&prepared.description)),
         rungs: ladder.into_rungs(),
-    }
+    };
+    (report, candidate)
 }
 
 impl Described {

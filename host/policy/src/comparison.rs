@@ -6,7 +6,8 @@ use std::sync::Arc;
 use serde::Serialize;
 use tidegate_model::Verdict;
 
-use crate::throttle::{Answer, Question};
+use crate::question::Question;
+use crate::throttle::Answer;
 
 /// Differences that are kept, the newest of them.
 pub const DIFFERENCES_KEPT: usize = 100;

@@ -12,7 +12,9 @@ use crate::deadline::Deadline;
 use crate::grants::{Access, Budget};
 use crate::limiter::Limiter;
 use crate::log_tail::LogTail;
+use crate::partitioner::OutgoingRecord;
 use crate::random::SplitMix64;
+use crate::renewal::LeaseFacts;
 use crate::state::{Limit, State};
 
 /// The only message a guest ever sees: the one of the current call. Guests hold a borrowed handle to it, and its
@@ -59,11 +61,11 @@ pub(crate) struct Guest {
     /// Set for the length of a decision about a message or its lease.
     pub(crate) call: Option<Call>,
     /// Set for the length of a decision about a lease.
-    pub(crate) lease: Option<Lease>,
+    pub(crate) lease: Option<LeaseFacts>,
     /// Set for the length of a decision about a record.
-    pub(crate) record: Option<Record>,
-    /// What it was granted, if anything.
-    pub(crate) access: Option<Arc<Access>>,
+    pub(crate) record: Option<OutgoingRecord>,
+    /// What it was granted, which may be nothing.
+    pub(crate) access: Arc<Access>,
     /// What is left of that to the call.
     pub(crate) budget: Budget,
     state: Arc<State>,
@@ -90,27 +92,14 @@ pub(crate) struct Call {
     pub(crate) standing: Standing,
 }
 
-/// The facts of one lease.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Lease {
-    pub(crate) remaining: Duration,
-    pub(crate) length: Duration,
-    pub(crate) renewals: u32,
-    pub(crate) emitted: bool,
-    pub(crate) queue_position: u32,
-}
-
-/// What a partitioner may look at.
-#[derive(Clone, Debug)]
-pub(crate) struct Record {
-    pub(crate) topic: Arc<str>,
-    pub(crate) key: Option<Bytes>,
-    pub(crate) headers: Vec<(Box<str>, Bytes)>,
-    pub(crate) value: Bytes,
-}
-
 impl Guest {
-    pub(crate) fn new(memory_bytes: usize, log_bytes: usize, state: Arc<State>, moment: Moment) -> Self {
+    pub(crate) fn new(
+        memory_bytes: usize,
+        log_bytes: usize,
+        state: Arc<State>,
+        access: Arc<Access>,
+        moment: Moment,
+    ) -> Self {
         Self {
             limiter: Limiter::new(memory_bytes),
             deadline: Deadline::default(),
@@ -119,7 +108,7 @@ impl Guest {
             call: None,
             lease: None,
             record: None,
-            access: None,
+            access,
             budget: Budget::default(),
             state,
         }

@@ -13,10 +13,12 @@ use crate::bindings::v1::{credentials, lifecycle, observer, renewal, throttle};
 use crate::cause::{Cause, Failure};
 use crate::deadline::thread_time;
 use crate::engine::Engine;
-use crate::grants::{Access, Budget, Scrubber};
-use crate::guest::{Call, CurrentLease, CurrentMessage, CurrentRecord, Guest, Lease, Moment, Record};
+use crate::grants::{Budget, Scrubber};
+use crate::guest::{Call, CurrentLease, CurrentMessage, CurrentRecord, Guest, Moment};
 use crate::log_tail::{Line, printable};
+use crate::partitioner::OutgoingRecord;
 use crate::prepared::{Entries, Linked};
+use crate::renewal::LeaseFacts;
 use crate::spec::Limits;
 use crate::state::State;
 
@@ -45,8 +47,8 @@ impl Instance {
     ) -> Result<Self, Failure> {
         // A limit beyond the pool's slots would show as a panic of the guest and not as what it is.
         let memory_bytes = limits.memory_bytes.min(engine.memory_bytes_max());
-        let mut guest = Guest::new(memory_bytes, limits.log_bytes_per_call, Arc::clone(state), moment);
-        guest.access = Some(Arc::clone(linked.access()));
+        let (state, access) = (Arc::clone(state), Arc::clone(linked.access()));
+        let guest = Guest::new(memory_bytes, limits.log_bytes_per_call, state, access, moment);
         let mut store = Store::new(engine.wasm(), guest);
         store.limiter(|guest| &mut guest.limiter);
         store.set_hostcall_fuel(limits.hostcall_bytes);
@@ -115,7 +117,7 @@ impl Instance {
         deadline: Duration,
         moment: Moment,
         call: Call,
-        lease: Lease,
+        lease: LeaseFacts,
     ) -> Result<Renewal, Failure> {
         let Some(renewal) = &self.entries.renewal else { return Err(another_world("renewal")) };
         arm(&mut self.store, deadline);
@@ -152,14 +154,14 @@ impl Instance {
         });
         let guest = self.store.data_mut();
         guest.budget = Budget::default();
-        let Some(access) = &guest.access else { return answer };
+        let scrubber = guest.access.scrubber();
         Ok(match answer? {
             Ok(resolved) => {
                 // Known before its log lines leave the host.
-                learn(access.scrubber(), &resolved.secret);
+                learn(scrubber, &resolved.secret);
                 Ok(resolved)
             }
-            Err(failure) => Err(scrubbed(access.scrubber(), failure)),
+            Err(failure) => Err(scrubbed(scrubber, failure)),
         })
     }
 
@@ -168,7 +170,7 @@ impl Instance {
         &mut self,
         deadline: Duration,
         moment: Moment,
-        record: Record,
+        record: OutgoingRecord,
         partitions: u32,
     ) -> Result<u32, Failure> {
         let Some(partitioner) = &self.entries.partitioner else { return Err(another_world("partitioner")) };
@@ -208,7 +210,7 @@ impl Instance {
         let guest = self.store.data_mut();
         (!guest.log.is_empty()).then(|| {
             let (mut lines, dropped) = guest.log.take();
-            scrub(guest.access.as_deref(), &mut lines);
+            scrub(guest.access.scrubber(), &mut lines);
             (lines, dropped)
         })
     }
@@ -245,15 +247,14 @@ fn failure(store: &mut Store<Guest>, error: &wasmtime::Error) -> Failure {
     let guest = store.data_mut();
     let spent = guest.deadline.spent(thread_time());
     let (mut lines, _) = guest.log.take();
-    scrub(guest.access.as_deref(), &mut lines);
+    scrub(guest.access.scrubber(), &mut lines);
     Failure::of(error, lines.into_iter().map(|line| line.text).collect(), spent)
 }
 
 /// Takes out of lines what the policy was given.
-fn scrub(access: Option<&Access>, lines: &mut [Line]) {
-    let Some(access) = access else { return };
+fn scrub(scrubber: &Scrubber, lines: &mut [Line]) {
     for line in lines {
-        line.text = access.scrubber().scrub(&line.text);
+        line.text = scrubber.scrub(&line.text);
     }
 }
 

@@ -14,11 +14,13 @@ use crate::engine::{Compiled, Engine};
 use crate::error::{LoadError, Rung};
 use crate::files::Files;
 use crate::grants::{Access, Grants};
-use crate::guest::{Call, Lease, Moment, Record};
+use crate::guest::{Call, Moment};
 use crate::instance::Instance;
 use crate::log_tail::printable;
+use crate::partitioner::OutgoingRecord;
 use crate::prepared::{Linked, Prepared};
 use crate::random::SplitMix64;
+use crate::renewal::LeaseFacts;
 use crate::rules::{self, Complaint, Source};
 use crate::section::{self, Built, Kind, Outline, Trailer, TrailerState, kind, outline};
 use crate::spec::{Limits, PolicySpec};
@@ -289,7 +291,7 @@ fn self_test(
             instance.decide(deadline, moment, sample()).map(|verdict| format!("{verdict:?}"))
         }
         World::RenewalPolicy => {
-            let lease = Lease {
+            let lease = LeaseFacts {
                 remaining: Duration::from_secs(5),
                 length: Duration::from_secs(60),
                 renewals: 0,
@@ -299,7 +301,7 @@ fn self_test(
             instance.renew(deadline, moment, sample(), lease).map(|answer| format!("{answer:?}"))
         }
         World::PartitionerPolicy => {
-            let record = Record {
+            let record = OutgoingRecord {
                 topic: "self-test".into(),
                 key: Some("self-test".into()),
                 headers: vec![("self-test".into(), "true".into())],

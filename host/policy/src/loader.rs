@@ -144,68 +144,38 @@ impl Loader {
 
     /// Every check that a reload makes, changing nothing.
     fn try_out(&mut self, policy: &Arc<str>) -> Result<ReloadReport, ReloadError> {
-        let loaded = self.policies.iter().find(|loaded| loaded.policy.name == *policy);
-        let loaded = loaded.ok_or_else(|| ReloadError::Unknown(policy.to_string()))?;
+        let engine = self.engine.clone();
+        let loaded = self.find(policy)?;
         let spec = loaded.policy.spec.load_full();
         let live = loaded.policy.live.load_full();
         let mut ladder = Ladder::default();
         let tried = ladder.read(&spec).and_then(|files| {
             let prepared = live.as_ref().map(|live| &live.prepared);
-            ladder.check(&self.engine, &spec, &files, prepared).map(|_| digests(&files))
+            ladder.check(&engine, &spec, &files, prepared).map(|_| digests(&files))
         });
-        let found = match tried {
-            Ok(found) => found,
-            Err(source) => {
-                return Err(ReloadError::Rejected {
-                    policy: policy.to_string(),
-                    rungs: ladder.into_rungs(),
-                    source: Box::new(source),
-                });
-            }
-        };
-        Ok(ReloadReport {
-            policy: Arc::clone(policy),
-            generation: loaded.policy.generation_number(),
-            changed: live.is_none_or(|live| live.digests() != found),
-            dry_run: true,
-            rungs: ladder.into_rungs(),
-        })
+        let changes = tried.map(|found| live.is_none_or(|live| live.digests() != found));
+        loaded.report(changes, true, ladder)
     }
 
     fn reload(&mut self, policy: &Arc<str>) -> Result<ReloadReport, ReloadError> {
-        let loaded = self.policies.iter_mut().find(|loaded| loaded.policy.name == *policy);
-        let loaded = loaded.ok_or_else(|| ReloadError::Unknown(policy.to_string()))?;
+        let engine = self.engine.clone();
+        let loaded = self.find(policy)?;
         let mut ladder = Ladder::default();
-        let loading = match loaded.load(&self.engine, Why::Asked, &mut ladder) {
-            Ok(loading) => loading,
-            Err(source) => {
-                return Err(ReloadError::Rejected {
-                    policy: policy.to_string(),
-                    rungs: ladder.into_rungs(),
-                    source: Box::new(source),
-                });
-            }
-        };
-        Ok(ReloadReport {
-            policy: Arc::clone(policy),
-            generation: loaded.policy.generation_number(),
-            changed: loading == Loading::Applied,
-            dry_run: false,
-            rungs: ladder.into_rungs(),
-        })
+        let loading = loaded.load(&engine, Why::Asked, &mut ladder);
+        loaded.report(loading.map(|loading| loading == Loading::Applied), false, ladder)
     }
 
     /// The new configuration of a policy is tried with its files; limits come into force with them or not at all.
     fn update(&mut self, spec: PolicySpec) -> Result<ReloadReport, ReloadError> {
         let name = Arc::clone(&spec.name);
-        let loaded = self.policies.iter_mut().find(|loaded| loaded.policy.name == name);
-        let loaded = loaded.ok_or_else(|| ReloadError::Unknown(name.to_string()))?;
-        let old = loaded.policy.spec.swap(Arc::new(spec));
-        self.reload(&name).inspect_err(|_| {
-            if let Some(loaded) = self.policies.iter_mut().find(|loaded| loaded.policy.name == name) {
-                loaded.policy.spec.store(old);
-            }
-        })
+        let policy = Arc::clone(&self.find(&name)?.policy);
+        let old = policy.spec.swap(Arc::new(spec));
+        self.reload(&name).inspect_err(|_| policy.spec.store(old))
+    }
+
+    fn find(&mut self, policy: &str) -> Result<&mut Loaded, ReloadError> {
+        let loaded = self.policies.iter_mut().find(|loaded| *loaded.policy.name == *policy);
+        loaded.ok_or_else(|| ReloadError::Unknown(policy.to_owned()))
     }
 
     fn refresh_watches(&mut self) {
@@ -239,6 +209,30 @@ enum Loading {
 impl Loaded {
     fn new(policy: Arc<Policy>) -> Self {
         Self { policy, seen: Fingerprint::default(), unsettled: None, retry: None, on_probation: None }
+    }
+
+    /// What is told of a reload that somebody asked for; `changes` when it passed.
+    fn report(
+        &self,
+        changes: Result<bool, LoadError>,
+        dry_run: bool,
+        ladder: Ladder,
+    ) -> Result<ReloadReport, ReloadError> {
+        let rungs = ladder.into_rungs();
+        match changes {
+            Ok(changed) => Ok(ReloadReport {
+                policy: Arc::clone(&self.policy.name),
+                generation: self.policy.generation_number(),
+                changed,
+                dry_run,
+                rungs,
+            }),
+            Err(source) => Err(ReloadError::Rejected {
+                policy: self.policy.name.to_string(),
+                rungs,
+                source: Box::new(source),
+            }),
+        }
     }
 
     /// Reads the files when they changed and have settled, or when a retry is due.

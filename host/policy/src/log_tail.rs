@@ -3,21 +3,14 @@
 use std::collections::VecDeque;
 use std::mem;
 
+use tidegate_telemetry::events::policy::LogLevel;
+
 use crate::bindings::v1::given::log;
 
 /// Lines kept for a report.
 const LINES_KEPT: usize = 8;
 
-/// How urgent a line is.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Level {
-    Debug,
-    Info,
-    Warn,
-    Error,
-}
-
-impl From<log::Level> for Level {
+impl From<log::Level> for LogLevel {
     fn from(level: log::Level) -> Self {
         match level {
             log::Level::Debug => Self::Debug,
@@ -31,7 +24,7 @@ impl From<log::Level> for Level {
 /// One line, fit for a log: one line, no control characters.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Line {
-    pub(crate) level: Level,
+    pub(crate) level: LogLevel,
     pub(crate) text: String,
 }
 
@@ -60,7 +53,7 @@ impl LogTail {
 
     /// Takes a line. One that is too long is cut. When a call writes more than it may, its oldest lines go, because
     /// the last ones tell why it ended.
-    pub(crate) fn write(&mut self, level: Level, text: &str) {
+    pub(crate) fn write(&mut self, level: LogLevel, text: &str) {
         let text = printable(text, self.bytes_per_call);
         while self.left < text.len() || self.fresh.len() >= LINES_KEPT {
             let Some(oldest) = self.fresh.pop_front() else { break };
@@ -112,7 +105,7 @@ mod tests {
         let mut log = LogTail::new(64);
         log.begin();
         for n in 0..100 {
-            log.write(Level::Info, &format!("line {n}"));
+            log.write(LogLevel::Info, &format!("line {n}"));
         }
         let (lines, dropped) = log.take();
         assert_eq!(lines.last().unwrap().text, "line 99");

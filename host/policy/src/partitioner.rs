@@ -8,7 +8,6 @@ use tidegate_model::{Instant, Timestamp};
 use crate::answer_kind::AnswerKind;
 use crate::caller::{Caller, Occasion};
 use crate::cause::Cause;
-use crate::guest::Record;
 use crate::policy::Policy;
 
 /// A partitioner to be asked. Cheap to clone.
@@ -60,13 +59,10 @@ impl PartitionerCaller {
         partitions: u32,
     ) -> Result<u32, Cause> {
         let occasion = Occasion { now, wall, seed, message: None };
-        let OutgoingRecord { topic, key, headers, value } = record;
         self.0.call(
             &occasion,
             |_| AnswerKind::Partition,
-            |instance, limits, moment| {
-                instance.partition(limits.deadline, moment, Record { topic, key, headers, value }, partitions)
-            },
+            |instance, limits, moment| instance.partition(limits.deadline, moment, record, partitions),
         )
     }
 }

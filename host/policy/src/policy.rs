@@ -18,7 +18,7 @@ use crate::error::{LoadError, RollbackError, Rung};
 use crate::gate::Gate;
 use crate::generation::{Digests, Generation, Origin, Trial};
 use crate::ladder::{Candidate, sentence};
-use crate::log_tail::{Level, Line};
+use crate::log_tail::Line;
 use crate::poison::{self, Poison};
 use crate::spec::PolicySpec;
 use crate::state::State;
@@ -168,12 +168,13 @@ impl Policy {
         failure: Failure,
     ) {
         self.count_failure(failure.cause);
+        let reason = failure.to_string();
         let (pass, more) = self.failure_gate.lock().pass(now);
         if pass {
             self.engine.telemetry().emit(events::Failed {
                 policy: &self.name,
                 cause: failure.cause.label(),
-                reason: &failure.to_string(),
+                reason: &reason,
                 frames: &failure.frames,
                 message_id: message.map_or("", MessageId::as_str),
                 generation: generation.number,
@@ -192,7 +193,6 @@ impl Policy {
             });
         }
         let spent = failure.spent;
-        let reason = failure.to_string();
         self.trouble.lock().failure = Some((failure, self.engine.clock().wall()));
         // A message that comes again says no more about the generation than it did the first time.
         let is_news = times.is_none_or(|times| times == 1);
@@ -230,13 +230,8 @@ impl Policy {
                 lost += 1;
                 continue;
             }
-            let level = match line.level {
-                Level::Debug => events::LogLevel::Debug,
-                Level::Info => events::LogLevel::Info,
-                Level::Warn => events::LogLevel::Warn,
-                Level::Error => events::LogLevel::Error,
-            };
-            self.engine.telemetry().emit(events::Logged { policy: &self.name, level, text: &line.text });
+            let Line { level, text } = &line;
+            self.engine.telemetry().emit(events::Logged { policy: &self.name, level: *level, text });
         }
         if lost > 0 {
             self.engine.telemetry().emit(events::LogDropped { policy: &self.name, lines: lost });

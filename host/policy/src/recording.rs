@@ -17,8 +17,9 @@ use serde::{Deserialize, Serialize};
 use tidegate_model::{BodyState, Instant, Message, MessageId, Standing, Timestamp, Verdict};
 
 use crate::comparison::Kind;
+use crate::question::Question;
 use crate::status::Active;
-use crate::throttle::{Answer, Question};
+use crate::throttle::Answer;
 
 pub use masking::{MASKED, Masking};
 
@@ -66,7 +67,8 @@ pub struct Recorded {
     age_ms: u64,
     waited_ms: u64,
     deferred_ms: u64,
-    standing: RecordedStanding,
+    #[serde(with = "RecordedStanding")]
+    standing: Standing,
     wall_ms: u64,
     now_ns: u64,
     seed: u64,
@@ -101,8 +103,9 @@ enum Text {
     Base64(String),
 }
 
-#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+/// How a [`Standing`] is written.
+#[derive(Deserialize, Serialize)]
+#[serde(remote = "Standing", rename_all = "kebab-case", deny_unknown_fields)]
 struct RecordedStanding {
     key_in_flight: u32,
     flow_in_flight: u32,
@@ -208,7 +211,6 @@ impl Recorded {
         let is_key = |text: &str| *text == **question.key;
         let name = |text: &str| if is_key(text) { key.to_string() } else { masking.name(text) };
         let shown = masking.body_shown(&message.body);
-        let standing = question.standing;
         Self {
             source: question.source.to_owned(),
             message: RecordedMessage {
@@ -231,23 +233,24 @@ impl Recorded {
             age_ms: millis(question.age),
             waited_ms: millis(question.waited),
             deferred_ms: millis(question.deferred),
-            standing: RecordedStanding {
-                key_in_flight: standing.key_in_flight,
-                flow_in_flight: standing.flow_in_flight,
-                flow_budget: standing.flow_budget,
-                flow_queued: standing.flow_queued,
-                flow_emitted: standing.flow_emitted,
-                active_keys: standing.active_keys,
-                key_rate: standing.key_rate,
-                flow_rate: standing.flow_rate,
-                flow_throughput: standing.flow_throughput,
-                key_share: standing.key_share,
-            },
+            standing: question.standing,
             wall_ms: question.wall.as_unix_millis(),
             now_ns: question.now.as_nanos(),
             seed: question.seed,
             answer: RecordedAnswer::of(answer),
         }
+    }
+
+    /// What fairness is counted by.
+    #[must_use]
+    pub fn key(&self) -> &str {
+        &self.key
+    }
+
+    /// The broker's name of the message.
+    #[must_use]
+    pub fn message_id(&self) -> &str {
+        &self.message.id
     }
 
     /// What became of the message.
@@ -289,7 +292,6 @@ impl Recorded {
     /// Asks again what was asked. A body that was cut or masked is filled up with zeros to its length.
     pub fn with_question<T>(&self, ask: impl FnOnce(&Question<'_>) -> T) -> T {
         let message = Arc::new(self.message.to_message());
-        let standing = &self.standing;
         ask(&Question {
             source: &self.source,
             message: &message,
@@ -298,18 +300,7 @@ impl Recorded {
             age: Duration::from_millis(self.age_ms),
             waited: Duration::from_millis(self.waited_ms),
             deferred: Duration::from_millis(self.deferred_ms),
-            standing: Standing {
-                key_in_flight: standing.key_in_flight,
-                flow_in_flight: standing.flow_in_flight,
-                flow_budget: standing.flow_budget,
-                flow_queued: standing.flow_queued,
-                flow_emitted: standing.flow_emitted,
-                active_keys: standing.active_keys,
-                key_rate: standing.key_rate,
-                flow_rate: standing.flow_rate,
-                flow_throughput: standing.flow_throughput,
-                key_share: standing.key_share,
-            },
+            standing: self.standing,
             wall: Timestamp::from_unix_millis(self.wall_ms),
             now: Instant::from_nanos(self.now_ns),
             seed: self.seed,

@@ -6,11 +6,9 @@ use std::time::Duration;
 use tidegate_model::{Instant, Renewal, Timestamp};
 
 use crate::answer_kind::AnswerKind;
-use crate::caller::{Caller, Occasion};
-use crate::guest::{Call, Lease};
 use crate::outcome::Outcome;
 use crate::policy::Policy;
-use crate::throttle::Question;
+use crate::question::{Asker, Question};
 
 /// A renewal policy to be asked. Cheap to clone.
 #[derive(Clone)]
@@ -18,13 +16,10 @@ pub struct Renewing(pub(crate) Arc<Policy>);
 
 /// One flow's way to a renewal policy, with an instance of its own.
 #[derive(Debug)]
-pub struct RenewalCaller {
-    caller: Caller,
-    source: Arc<str>,
-}
+pub struct RenewalCaller(Asker);
 
 /// The lease that a renewal policy is asked about, beside what is known of its message.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct LeaseFacts {
     /// Until it ends.
     pub remaining: Duration,
@@ -54,7 +49,7 @@ impl Renewing {
     /// A way to ask, for one flow.
     #[must_use]
     pub fn caller(&self) -> RenewalCaller {
-        RenewalCaller { caller: Caller::new(&self.0), source: "".into() }
+        RenewalCaller(Asker::new(&self.0))
     }
 }
 
@@ -62,42 +57,15 @@ impl RenewalCaller {
     /// Asks the policy. When it cannot answer the lease runs out and the message comes again: that loses nothing and
     /// holds nothing back.
     pub fn decide(&mut self, question: &Question<'_>, facts: &LeaseFacts) -> Renewal {
-        if *self.source != *question.source {
-            self.source = question.source.into();
-        }
-        let source = &self.source;
-        let occasion = Occasion {
-            now: question.now,
-            wall: question.wall,
-            seed: question.seed,
-            message: Some(&question.message.id),
-        };
-        let answer = self.caller.call(&occasion, AnswerKind::of_renewal, |instance, limits, moment| {
-            let call = Call {
-                source: Arc::clone(source),
-                message: Arc::clone(question.message),
-                key: Arc::clone(question.key),
-                attempt: question.attempt,
-                age: question.age,
-                waited: question.waited,
-                deferred: question.deferred,
-                standing: question.standing,
-            };
-            let lease = Lease {
-                remaining: facts.remaining,
-                length: facts.length,
-                renewals: facts.renewals,
-                emitted: facts.emitted,
-                queue_position: facts.queue_position,
-            };
-            instance.renew(limits.deadline, moment, call, lease)
+        let answer = self.0.ask(question, AnswerKind::of_renewal, |instance, limits, moment, call| {
+            instance.renew(limits.deadline, moment, call, *facts)
         });
         answer.unwrap_or(Renewal::Lapse)
     }
 
     /// Tells the policy how deliveries ended, if it wants to know.
     pub fn observe(&mut self, now: Instant, wall: Timestamp, outcomes: &[Outcome]) {
-        self.caller.observe(now, wall, outcomes);
+        self.0.caller.observe(now, wall, outcomes);
     }
 }
 

@@ -21,18 +21,17 @@ use crate::engine::Engine;
 use crate::error::{LoadError, Rung};
 use crate::files::{Files, Rules, sha256};
 use crate::grants::Grants;
-use crate::guest::{Call, Lease, Moment, Record};
+use crate::guest::Moment;
 use crate::instance::Instance;
 use crate::ladder::Ladder;
-use crate::log_tail::Level;
 use crate::partitioner::OutgoingRecord;
 use crate::prepared::Prepared;
+use crate::question::Question;
 use crate::random::SplitMix64;
 use crate::renewal::LeaseFacts;
 use crate::resolver::{ResolveFailure, Resolved};
 use crate::spec::{Limits, PolicySpec};
 use crate::state::{Sizes, State};
-use crate::throttle::Question;
 use crate::world::World;
 
 /// State that a check may use; what it leaves there nobody sees.
@@ -194,24 +193,17 @@ impl Probe {
 
     /// Asks a throttle policy.
     pub fn decide(&mut self, question: &Question<'_>) -> Trace<Verdict> {
-        let call = call(question);
-        self.enter(moment(question), |instance, limits, moment| {
+        let call = question.call(question.source.into());
+        self.enter(question.occasion().moment(), |instance, limits, moment| {
             instance.decide(limits.deadline, moment, call)
         })
     }
 
     /// Asks a renewal policy.
     pub fn renew(&mut self, question: &Question<'_>, facts: &LeaseFacts) -> Trace<Renewal> {
-        let lease = Lease {
-            remaining: facts.remaining,
-            length: facts.length,
-            renewals: facts.renewals,
-            emitted: facts.emitted,
-            queue_position: facts.queue_position,
-        };
-        let call = call(question);
-        self.enter(moment(question), |instance, limits, moment| {
-            instance.renew(limits.deadline, moment, call, lease)
+        let call = question.call(question.source.into());
+        self.enter(question.occasion().moment(), |instance, limits, moment| {
+            instance.renew(limits.deadline, moment, call, *facts)
         })
     }
 
@@ -225,9 +217,8 @@ impl Probe {
         partitions: u32,
     ) -> Trace<u32> {
         let moment = Moment { wall, now, random: SplitMix64::new(seed) };
-        let OutgoingRecord { topic, key, headers, value } = record;
         self.enter(moment, |instance, limits, moment| {
-            instance.partition(limits.deadline, moment, Record { topic, key, headers, value }, partitions)
+            instance.partition(limits.deadline, moment, record, partitions)
         })
     }
 
@@ -267,7 +258,7 @@ impl Probe {
         let trace = Trace {
             log: lines
                 .into_iter()
-                .map(|line| LogLine { level: level(line.level), text: line.text })
+                .map(|line| LogLine { level: line.level.label(), text: line.text })
                 .collect(),
             log_dropped,
             took,
@@ -309,32 +300,6 @@ fn in_name_only() -> Grants {
         // Names that end so never lead anywhere.
         http: BTreeSet::from([Origin::new(true, "granted-in-name-only.invalid", 443)]),
         http_ca_file: None,
-    }
-}
-
-fn call(question: &Question<'_>) -> Call {
-    Call {
-        source: question.source.into(),
-        message: Arc::clone(question.message),
-        key: Arc::clone(question.key),
-        attempt: question.attempt,
-        age: question.age,
-        waited: question.waited,
-        deferred: question.deferred,
-        standing: question.standing,
-    }
-}
-
-const fn moment(question: &Question<'_>) -> Moment {
-    Moment { wall: question.wall, now: question.now, random: SplitMix64::new(question.seed) }
-}
-
-const fn level(level: Level) -> &'static str {
-    match level {
-        Level::Debug => "debug",
-        Level::Info => "info",
-        Level::Warn => "warn",
-        Level::Error => "error",
     }
 }
 

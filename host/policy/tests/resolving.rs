@@ -3,41 +3,23 @@
 //! Needs the target `wasm32-unknown-unknown` (`rustup target add wasm32-unknown-unknown`).
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test: what fails here is what it found")]
 
+#[path = "shared/guests.rs"]
+mod guests;
+
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
-use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use secrecy::ExposeSecret as _;
 use tempfile::TempDir;
 use tidegate_connector::Clock;
 use tidegate_connector::secret::{Purpose, Secret};
-use tidegate_policy::{
-    Engine, EngineOptions, Grants, Limits, PolicyHost, PolicySpec, Resolver, World, encode_component,
-};
+use tidegate_policy::{Engine, EngineOptions, Grants, Limits, PolicyHost, PolicySpec, Resolver, World};
 use tidegate_telemetry::Telemetry;
 
 const PATIENCE: Duration = Duration::from_secs(30);
-
-/// Builds all guests once, as the project's own command does; answers where the core modules are.
-fn built() -> &'static Path {
-    static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    BUILT.get_or_init(|| {
-        let guests = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../guests");
-        let status = Command::new(env!("CARGO"))
-            .args(["build", "--quiet", "--release", "--locked", "--target", "wasm32-unknown-unknown"])
-            .arg("--manifest-path")
-            .arg(guests.join("Cargo.toml"))
-            .env_remove("CARGO_TARGET_DIR")
-            .status()
-            .expect("cargo");
-        assert!(status.success(), "the guests do not build");
-        guests.join("target/wasm32-unknown-unknown/release")
-    })
-}
 
 /// A host over one shipped resolver.
 struct Stage {
@@ -50,8 +32,7 @@ impl Stage {
     fn start(name: &str, rules: &str, grants: Grants, limits: Limits) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let component = directory.path().join("resolver.wasm");
-        let module = fs::read(built().join(format!("{}.wasm", name.replace('-', "_")))).unwrap();
-        fs::write(&component, encode_component(&module).unwrap()).unwrap();
+        fs::write(&component, guests::rebuilt(name)).unwrap();
         let file = directory.path().join("resolver.toml");
         fs::write(&file, rules).unwrap();
         let spec = PolicySpec {

@@ -4,44 +4,20 @@
 //! Needs the target `wasm32-unknown-unknown` (`rustup target add wasm32-unknown-unknown`).
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test: what fails here is what it found")]
 
+#[path = "shared/guests.rs"]
+mod guests;
+
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::sync::{Arc, OnceLock};
+use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
+
+use guests::{rebuilt, root};
 
 use tidegate_connector::Clock;
 use tidegate_model::{BodyState, Instant, Message, MessageId, Standing, Timestamp, Verdict};
-use tidegate_policy::{
-    Answer, Cause, Engine, EngineOptions, Limits, PolicyHost, PolicySpec, Question, encode_component,
-};
+use tidegate_policy::{Answer, Cause, Engine, EngineOptions, Limits, PolicyHost, PolicySpec, Question};
 use tidegate_telemetry::Telemetry;
-
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
-}
-
-/// Builds all guests once, as the project's own command does; answers where the core modules are.
-fn built() -> &'static Path {
-    static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    BUILT.get_or_init(|| {
-        let guests = root().join("guests");
-        let status = Command::new(env!("CARGO"))
-            .args(["build", "--quiet", "--release", "--locked", "--target", "wasm32-unknown-unknown"])
-            .arg("--manifest-path")
-            .arg(guests.join("Cargo.toml"))
-            .env_remove("CARGO_TARGET_DIR")
-            .status()
-            .expect("cargo");
-        assert!(status.success(), "the guests do not build");
-        guests.join("target/wasm32-unknown-unknown/release")
-    })
-}
-
-fn rebuilt(name: &str) -> Vec<u8> {
-    let module = fs::read(built().join(format!("{}.wasm", name.replace('-', "_")))).unwrap();
-    encode_component(&module).unwrap()
-}
 
 /// A host over one component, with the same seed each time.
 fn host(component: PathBuf, rules: Option<PathBuf>) -> PolicyHost {

@@ -316,18 +316,12 @@ impl LeaseBook {
         let entry = &self.entries[at];
         self.asked.insert(entry.id);
         RenewalQuestion {
-            id: entry.id,
-            message: Arc::clone(&entry.message),
-            key: Arc::clone(&self.keys[entry.key].name),
-            attempt: entry.attempt,
-            waited: now.saturating_since(entry.received_at),
-            deferred: entry.deferred,
+            about: self.decide(now, at),
             remaining: entry.expires_at.min(first_end).saturating_since(now),
             length: entry.renewing.length,
             renewals: entry.renewing.renewals,
             emitted: matches!(entry.state, State::Emitted(_)),
             queue_position: u32::try_from(self.queue_position(at)).unwrap_or(u32::MAX),
-            standing: self.with_flow(self.keys.standing_at(now, entry.key)),
         }
     }
 

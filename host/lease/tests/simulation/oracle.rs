@@ -437,11 +437,14 @@ impl Oracle {
 
     /// A question and its answer: what may be asked about at all.
     pub(crate) fn asked(&mut self, question: &RenewalQuestion, answer: Renewal, options: &RenewalOptions) {
-        let known = &self.messages[&question.message.id];
-        assert!(!known.renewing, "{}: asked about while it is renewed", question.id);
-        assert!(question.emitted == known.working.iter().any(|(id, _)| *id == question.id), "{question:?}");
-        assert!(!question.emitted || options.renew_emitted, "{}: frozen by its emission", question.id);
-        assert!(question.emitted || !self.draining, "{}: asked about while draining", question.id);
+        let known = &self.messages[&question.about.message.id];
+        assert!(!known.renewing, "{}: asked about while it is renewed", question.about.id);
+        assert!(
+            question.emitted == known.working.iter().any(|(id, _)| *id == question.about.id),
+            "{question:?}"
+        );
+        assert!(!question.emitted || options.renew_emitted, "{}: frozen by its emission", question.about.id);
+        assert!(question.emitted || !self.draining, "{}: asked about while draining", question.about.id);
         assert!(question.remaining <= options.ahead + Duration::from_millis(20) || question.renewals > 0);
         self.renews |= answer != Renewal::Lapse;
     }

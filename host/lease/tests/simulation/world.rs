@@ -349,9 +349,9 @@ impl World {
             self.oracle.asked(&question, answer, &options);
             if self.policy.chance(self.weather.answers_late) {
                 let after = self.policy.millis(0, 5_000);
-                self.schedule(after, Event::Keep { host: self.host, id: question.id, answer });
+                self.schedule(after, Event::Keep { host: self.host, id: question.about.id, answer });
             } else {
-                self.book.handle_renewal(self.now, question.id, answer);
+                self.book.handle_renewal(self.now, question.about.id, answer);
             }
         }
     }

@@ -9,6 +9,7 @@ use tidegate_model::{Instant, Verdict};
 use tidegate_policy::{Answer, Cause, Kind, Outcome, Question, Throttle, ThrottleCaller};
 use tidegate_telemetry::events::flow::{Origin, Progress};
 
+use super::question::question;
 use super::shadow::Shadows;
 use super::tap::Taps;
 
@@ -92,21 +93,8 @@ impl Decider {
         if !self.has_policy() && !self.taps.has_any() {
             return Decided::without_policy();
         }
-        let wall = clock.wall();
         self.seed = self.seed.wrapping_add(1);
-        let question = Question {
-            source: &self.source,
-            message: &decide.message,
-            key: &decide.key,
-            attempt: decide.attempt,
-            age: decide.message.born_at.map_or(Duration::ZERO, |born| wall.saturating_since(born)),
-            waited: decide.waited,
-            deferred: decide.deferred,
-            standing: decide.standing,
-            wall,
-            now,
-            seed: self.seed,
-        };
+        let question = question(&self.source, decide, now, clock.wall(), self.seed);
         let decided = match &mut self.throttle {
             None => {
                 self.taps.show(&question, &Answer::Verdict(Verdict::Deliver));

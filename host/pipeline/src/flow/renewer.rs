@@ -1,12 +1,13 @@
 //! Who decides about leases that end soon: the source's renewal policy.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use tidegate_connector::Clock;
 use tidegate_lease::RenewalQuestion;
 use tidegate_model::{Instant, Renewal};
-use tidegate_policy::{LeaseFacts, Outcome, Question, RenewalCaller, Renewing};
+use tidegate_policy::{LeaseFacts, Outcome, RenewalCaller, Renewing};
+
+use super::question::question;
 
 /// The renewing side of one flow.
 pub(super) struct Renewer {
@@ -35,21 +36,8 @@ impl Renewer {
 
     /// Asks about one lease. A policy that cannot answer lets it run out: the message comes again then.
     pub(super) fn decide(&mut self, asked: &RenewalQuestion, now: Instant, clock: &Clock) -> Renewal {
-        let wall = clock.wall();
         self.seed = self.seed.wrapping_add(1);
-        let question = Question {
-            source: &self.source,
-            message: &asked.message,
-            key: &asked.key,
-            attempt: asked.attempt,
-            age: asked.message.born_at.map_or(Duration::ZERO, |born| wall.saturating_since(born)),
-            waited: asked.waited,
-            deferred: asked.deferred,
-            standing: asked.standing,
-            wall,
-            now,
-            seed: self.seed,
-        };
+        let question = question(&self.source, &asked.about, now, clock.wall(), self.seed);
         let facts = LeaseFacts {
             remaining: asked.remaining,
             length: asked.length,

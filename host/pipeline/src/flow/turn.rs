@@ -411,7 +411,7 @@ impl Turner {
         let now = self.clock.now();
         while let Some(question) = self.book.poll_renew(now) {
             let answer = renewer.decide(&question, now, &self.clock);
-            self.book.handle_renewal(now, question.id, answer);
+            self.book.handle_renewal(now, question.about.id, answer);
         }
     }
 

@@ -1,33 +1,23 @@
 //! The interfaces of grants, as a guest calls them.
 
-use super::Access;
 use crate::bindings::v1::given::{env, files, http};
 use crate::guest::Guest;
 
-impl Guest {
-    fn access(&self) -> Option<&Access> {
-        self.access.as_deref()
-    }
-}
-
 impl env::Host for Guest {
     fn get(&mut self, name: String) -> Option<String> {
-        self.access()?.env(&name)
+        self.access.env(&name)
     }
 }
 
 impl files::Host for Guest {
     fn read(&mut self, path: String) -> Result<Vec<u8>, files::Failure> {
-        self.access().map_or(Err(files::Failure::NotFound), |access| access.read(&path))
+        self.access.read(&path)
     }
 }
 
 impl http::Host for Guest {
     fn fetch(&mut self, request: http::Request) -> Result<http::Response, http::Failure> {
-        let Some(access) = self.access.clone() else {
-            return Err(http::Failure::Refused("nothing is granted".to_owned()));
-        };
-        let response = access.fetch(&mut self.budget, request);
+        let response = self.access.fetch(&mut self.budget, request);
         self.deadline.handle_wait();
         response
     }

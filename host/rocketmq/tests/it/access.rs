@@ -51,7 +51,8 @@ async fn a_missing_right_names_topic_and_group() {
     consumer.source.close().await;
 }
 
-async fn guarded() -> Stage {
+/// A broker that only `alice` may use, and of it only some.
+pub(crate) async fn guarded() -> Stage {
     let mut options = options();
     options.users = vec![User {
         access_key: "alice".into(),

@@ -8,11 +8,11 @@ use async_trait::async_trait;
 use parking_lot::Mutex;
 use secrecy::SecretString;
 use tidegate_connector::secret::{AccessKey, Purpose, Secret, SecretError, SecretSource};
-use tidegate_devbroker::User;
 use tidegate_model::Verb;
 use tidegate_rocketmq::{ClientOptions, Outgoing, Producer, Resolving};
 
-use crate::support::{Stage, options};
+use crate::access::guarded;
+use crate::support::Stage;
 
 /// Has right keys after a while, and wrong ones whenever it is told to spoil them: then the broker refuses what is in
 /// use, as when keys end before their time.
@@ -58,18 +58,6 @@ impl SecretSource for Vault {
         *self.present.lock() = Some(keys("right"));
         true
     }
-}
-
-async fn guarded() -> Stage {
-    let mut options = options();
-    options.users = vec![User {
-        access_key: "alice".into(),
-        secret_key: "right".into(),
-        is_admin: false,
-        topics: vec!["T".into()],
-        groups: vec!["G".into()],
-    }];
-    Stage::with(options).await
 }
 
 fn client(stage: &Stage, vault: &Arc<Vault>) -> ClientOptions {

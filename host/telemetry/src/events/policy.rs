@@ -722,28 +722,28 @@ pub enum LogLevel {
     Error,
 }
 
+impl LogLevel {
+    /// The word, as policies write it.
+    #[must_use]
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Debug => "debug",
+            Self::Info => "info",
+            Self::Warn => "warn",
+            Self::Error => "error",
+        }
+    }
+}
+
 impl Event for Logged<'_> {
     fn record(self, metrics: &Metrics) {
-        let count = |level| {
-            metrics.policy.log_lines.get_or_create(&LogLabels { policy: self.policy.into(), level }).inc();
-        };
+        let labels = LogLabels { policy: self.policy.into(), level: self.level.label() };
+        metrics.policy.log_lines.get_or_create(&labels).inc();
         match self.level {
-            LogLevel::Debug => {
-                count("debug");
-                tracing::debug!(policy = %self.policy, "{}", self.text);
-            }
-            LogLevel::Info => {
-                count("info");
-                tracing::info!(policy = %self.policy, "{}", self.text);
-            }
-            LogLevel::Warn => {
-                count("warn");
-                tracing::warn!(policy = %self.policy, "{}", self.text);
-            }
-            LogLevel::Error => {
-                count("error");
-                tracing::error!(policy = %self.policy, "{}", self.text);
-            }
+            LogLevel::Debug => tracing::debug!(policy = %self.policy, "{}", self.text),
+            LogLevel::Info => tracing::info!(policy = %self.policy, "{}", self.text),
+            LogLevel::Warn => tracing::warn!(policy = %self.policy, "{}", self.text),
+            LogLevel::Error => tracing::error!(policy = %self.policy, "{}", self.text),
         }
     }
 }

@@ -23,7 +23,7 @@ impl Rig {
     fn answer_all(&mut self, answer: Renewal) -> usize {
         let questions = self.questions();
         for question in &questions {
-            self.book.handle_renewal(self.now, question.id, answer);
+            self.book.handle_renewal(self.now, question.about.id, answer);
         }
         questions.len()
     }
@@ -81,12 +81,12 @@ fn the_question_comes_ahead_of_the_end_and_the_timeout_tells_when() {
     let late = at.saturating_since(Instant::ZERO + LEASE - AHEAD);
     assert!(at >= Instant::ZERO + LEASE - AHEAD && late < Duration::from_millis(20), "{at:?}");
     let [question] = &questions[..] else { panic!("frozen once emitted: {questions:?}") };
-    assert_eq!(question.message.id.as_str(), "a-2");
-    assert_eq!((&*question.key, question.attempt, question.renewals), ("a", 1, 0));
+    assert_eq!(question.about.message.id.as_str(), "a-2");
+    assert_eq!((&*question.about.key, question.about.attempt, question.renewals), ("a", 1, 0));
     assert_eq!((question.length, question.emitted, question.queue_position), (LEASE, false, 0));
-    assert_eq!(question.waited, at.saturating_since(Instant::ZERO));
-    assert_eq!(question.remaining, LEASE - question.waited);
-    assert_eq!((question.standing.flow_queued, question.standing.flow_emitted), (1, 1));
+    assert_eq!(question.about.waited, at.saturating_since(Instant::ZERO));
+    assert_eq!(question.remaining, LEASE - question.about.waited);
+    assert_eq!((question.about.standing.flow_queued, question.about.standing.flow_emitted), (1, 1));
     assert!(rig.questions().is_empty(), "asked once");
     rig.wait(60_000);
     assert_eq!(rig.book.counts().in_flight, 0, "a question without an answer keeps nothing");
@@ -112,7 +112,7 @@ fn the_position_in_the_queue_is_about_right() {
     rig.receive(&["d-1"]);
     rig.wait(51_000);
     let asked: Vec<_> =
-        rig.questions().iter().map(|one| (one.message.id.to_string(), one.queue_position)).collect();
+        rig.questions().iter().map(|one| (one.about.message.id.to_string(), one.queue_position)).collect();
     let order = rig.emit();
     for (name, estimate) in asked {
         match names(&order).iter().position(|emitted| *emitted == name) {
@@ -231,11 +231,11 @@ fn a_clock_that_jumps_past_the_end_ends_the_lease() {
     rig.decide(&[]);
     rig.wait(51_000);
     let questions = rig.questions();
-    rig.book.handle_renewal(rig.now, questions[0].id, Renewal::Renew(LEASE));
+    rig.book.handle_renewal(rig.now, questions[0].about.id, Renewal::Renew(LEASE));
     let batch = rig.settle();
-    rig.book.handle_renewal(rig.now, questions[1].id, Renewal::Renew(LEASE));
+    rig.book.handle_renewal(rig.now, questions[1].about.id, Renewal::Renew(LEASE));
     rig.now += LEASE * 10;
-    rig.book.handle_renewal(rig.now, questions[2].id, Renewal::Renew(LEASE));
+    rig.book.handle_renewal(rig.now, questions[2].about.id, Renewal::Renew(LEASE));
     assert!(rig.settle().is_empty(), "what ended is not renewed");
     rig.wait(0);
     rig.land(&batch);
@@ -255,13 +255,13 @@ fn what_goes_on_while_a_question_is_out_overtakes_it() {
     let batch = rig.settle();
     rig.answer(&batch);
     for question in &questions {
-        rig.book.handle_renewal(rig.now, question.id, Renewal::Renew(LEASE));
+        rig.book.handle_renewal(rig.now, question.about.id, Renewal::Renew(LEASE));
     }
     assert!(rig.settle().is_empty());
     assert_eq!((rig.renewals().overtaken, rig.events()), (2, vec![]));
-    rig.book.handle_renewal(rig.now, questions[0].id, Renewal::Lapse);
+    rig.book.handle_renewal(rig.now, questions[0].about.id, Renewal::Lapse);
     let what = "an answer to a question about a lease that was not asked";
-    assert_eq!(rig.events(), [BookEvent::Bug { what, id: Some(questions[0].id) }]);
+    assert_eq!(rig.events(), [BookEvent::Bug { what, id: Some(questions[0].about.id) }]);
 }
 
 // === the result ===
@@ -376,8 +376,8 @@ fn one_answer_speaks_for_an_ordered_key() {
     rig.wait(51_000);
     let questions = rig.questions();
     assert_eq!(questions.len(), 1);
-    assert_eq!(questions[0].message.id.as_str(), "a:2", "the first that is not frozen");
-    rig.book.handle_renewal(rig.now, questions[0].id, Renewal::Renew(LEASE));
+    assert_eq!(questions[0].about.message.id.as_str(), "a:2", "the first that is not frozen");
+    rig.book.handle_renewal(rig.now, questions[0].about.id, Renewal::Renew(LEASE));
     rig.report(&first, Outcome::Accepted);
     let batch = rig.settle();
     assert_eq!(told(&batch), ["renew a:2", "renew a:3", "accept a:1"]);
@@ -400,7 +400,7 @@ fn the_answer_counts_for_the_rest_when_the_first_was_emitted() {
     rig.wait(51_000);
     let questions = rig.questions();
     rig.book.poll_emit(rig.now).expect("a:1");
-    rig.book.handle_renewal(rig.now, questions[0].id, Renewal::Renew(LEASE));
+    rig.book.handle_renewal(rig.now, questions[0].about.id, Renewal::Renew(LEASE));
     assert_eq!(told(&rig.settle()), ["renew a:2"]);
 }
 
@@ -412,8 +412,8 @@ fn release_of_an_ordered_key_gives_back_the_first_and_lapse_is_for_all() {
     rig.wait(51_000);
     let questions = rig.questions();
     assert_eq!(questions.len(), 2);
-    rig.book.handle_renewal(rig.now, questions[0].id, Renewal::Release);
-    rig.book.handle_renewal(rig.now, questions[1].id, Renewal::Lapse);
+    rig.book.handle_renewal(rig.now, questions[0].about.id, Renewal::Release);
+    rig.book.handle_renewal(rig.now, questions[1].about.id, Renewal::Lapse);
     assert_eq!(told(&rig.settle()), ["release a:1"]);
     assert_eq!(rig.events(), [run_ended(RunEnd::Deferred, 1, 0)]);
     rig.wait(5_000);
@@ -466,7 +466,7 @@ fn an_emitted_delivery_is_renewed_behind_the_same_id() {
         let questions = rig.questions();
         assert!(questions.iter().all(|one| one.emitted && one.queue_position == 0), "{questions:?}");
         for question in &questions {
-            rig.book.handle_renewal(rig.now, question.id, Renewal::Renew(LEASE));
+            rig.book.handle_renewal(rig.now, question.about.id, Renewal::Renew(LEASE));
         }
         let batch = rig.settle();
         assert_eq!(batch.len(), 2);
@@ -533,10 +533,10 @@ fn it_is_turned_on_and_off_while_running() {
     rig.wait(20);
     let questions = rig.questions();
     assert_eq!(questions.len(), 2);
-    rig.book.handle_renewal(rig.now, questions[0].id, Renewal::Renew(LEASE));
+    rig.book.handle_renewal(rig.now, questions[0].about.id, Renewal::Renew(LEASE));
     assert!(rig.book.poll_emit(rig.now).is_some_and(|one| one.message.id.as_str() == "b-1"));
     rig.book.handle_renewal_options(rig.now, None);
-    rig.book.handle_renewal(rig.now, questions[1].id, Renewal::Renew(LEASE));
+    rig.book.handle_renewal(rig.now, questions[1].about.id, Renewal::Renew(LEASE));
     assert!(rig.settle().is_empty());
     assert_eq!(names(&rig.emit()), ["a-1"], "with the lease that it has");
     assert_eq!(rig.events(), []);

@@ -10,10 +10,10 @@ use anyhow::{Context as _, anyhow};
 use serde_json::{Value, json};
 use tidegate_connector::units::format_duration;
 use tidegate_policy::{
-    Answer, CheckReport, Comparison, Kind, PolicySpec, Recorded, RecordingReader, Sandbox, ThrottleCaller,
-    shown,
+    Answer, CheckReport, Comparison, Kind, PolicySpec, Recorded, RecordingReader, Replay, Sandbox,
 };
 
+use super::answer::Answer as Told;
 use super::check::show as show_rungs;
 use super::engine;
 use super::subject::patient;
@@ -25,23 +25,22 @@ pub(super) fn run(args: &ReplayArgs, output: &Output) -> Result<(), Failure> {
     let spec = patient(args.settings.spec(args.with.as_deref())?);
     let reader = open(&args.recording)?;
     let header = reader.header().clone();
-    let mut caller = load(&spec, output)?;
-    let mut replay = Replay::new(usize::from(args.top));
+    let mut found = Findings::new(load(&spec, output)?, usize::from(args.top));
     for recorded in reader {
         let recorded =
             recorded.with_context(|| format!("`{}`", args.recording.display())).map_err(Failure::config)?;
-        replay.note(&recorded, &mut caller);
+        found.note(&recorded);
     }
     if output.is_json() {
-        let mut value = replay.json();
+        let mut value = found.json();
         value["recording"] = json!(header);
         output.data(&value.to_string());
     } else {
-        replay.show(output);
+        found.show(output);
     }
-    match replay.comparison.differing() {
+    match found.comparison().differing() {
         differing if differing > 0 && args.fail_on_difference => {
-            Err(Failure::runtime(anyhow!("{differing} of {} verdicts differ", replay.comparison.compared)))
+            Err(Failure::runtime(anyhow!("{differing} of {} verdicts differ", found.comparison().compared)))
         }
         _ => Ok(()),
     }
@@ -57,15 +56,14 @@ pub(super) fn open(path: &Path) -> Result<RecordingReader<BufReader<File>>, Fail
 }
 
 /// Loads a throttle policy, to be asked as a flow does.
-pub(super) fn load(spec: &PolicySpec, output: &Output) -> Result<ThrottleCaller, Failure> {
+fn load(spec: &PolicySpec, output: &Output) -> Result<Replay, Failure> {
     let engine = engine(std::slice::from_ref(spec))?;
     let (report, sandbox) = Sandbox::load(&engine, spec);
     let sandbox = sandbox.ok_or_else(|| not_loaded(spec, &report, output))?;
-    let throttle = sandbox.throttle().ok_or_else(|| {
+    sandbox.replay().ok_or_else(|| {
         let (file, world) = (spec.component.display(), sandbox.world());
         Failure::config(anyhow!("`{file}` is a `{world}`, and recordings are of throttle policies"))
-    })?;
-    Ok(throttle.caller())
+    })
 }
 
 pub(super) fn not_loaded(spec: &PolicySpec, report: &CheckReport, output: &Output) -> Failure {
@@ -77,8 +75,8 @@ pub(super) fn not_loaded(spec: &PolicySpec, report: &CheckReport, output: &Outpu
 }
 
 /// What came of asking again.
-struct Replay {
-    comparison: Comparison,
+struct Findings {
+    replay: Replay,
     /// Deferred by both, for another time.
     other_delays: u64,
     /// Messages whose body is not whole in the recording.
@@ -99,10 +97,10 @@ struct Differing {
     is: String,
 }
 
-impl Replay {
-    fn new(top: usize) -> Self {
+impl Findings {
+    fn new(replay: Replay, top: usize) -> Self {
         Self {
-            comparison: Comparison::default(),
+            replay,
             other_delays: 0,
             cut_bodies: 0,
             top,
@@ -112,14 +110,13 @@ impl Replay {
         }
     }
 
-    fn note(&mut self, recorded: &Recorded, caller: &mut ThrottleCaller) {
+    const fn comparison(&self) -> &Comparison {
+        self.replay.comparison()
+    }
+
+    fn note(&mut self, recorded: &Recorded) {
         let was = recorded.followed();
-        let (answer, key, id) = recorded.with_question(|question| {
-            let answer = caller.decide(question);
-            // As a flow counts a policy in shadow mode: what was followed, and what the other said.
-            self.comparison.note(question, was, Kind::said(&answer));
-            (answer, question.key.to_string(), question.message.id.as_str().to_owned())
-        });
+        let answer = self.replay.ask(recorded);
         let is = Kind::said(&answer);
         self.cut_bodies += u64::from(recorded.is_cut());
         if let Answer::OnError { cause, .. } | Answer::Stop { cause } = &answer {
@@ -129,8 +126,9 @@ impl Replay {
             self.other_delays += u64::from(recorded.delay() != delay(&answer));
             return;
         }
-        let number = self.comparison.compared;
-        let differing = Differing { number, key, id, was: told(recorded), is: shown(&answer) };
+        let number = self.comparison().compared;
+        let (key, id) = (recorded.key().to_owned(), recorded.message_id().to_owned());
+        let differing = Differing { number, key, id, was: told(recorded), is: shown(answer) };
         if self.first.len() < self.top {
             self.first.push(differing);
         } else if self.top > 0 {
@@ -143,14 +141,14 @@ impl Replay {
 
     /// Keys by their differences, most first.
     fn keys(&self) -> Vec<(&str, u64)> {
-        let mut keys: Vec<_> = self.comparison.by_key.iter().map(|(key, count)| (&**key, *count)).collect();
+        let mut keys: Vec<_> = self.comparison().by_key.iter().map(|(key, count)| (&**key, *count)).collect();
         keys.sort_by_key(|(_, count)| Reverse(*count));
         keys.truncate(self.top);
         keys
     }
 
     fn json(&self) -> Value {
-        let comparison = &self.comparison;
+        let comparison = self.comparison();
         let pairs: Vec<_> = comparison
             .pairs
             .iter()
@@ -179,7 +177,7 @@ impl Replay {
     }
 
     fn show(&self, output: &Output) {
-        let comparison = &self.comparison;
+        let comparison = self.comparison();
         let (all, differing) = (comparison.compared, comparison.differing());
         output.data(&format!("{all} messages, {differing} verdicts differ"));
         if self.other_delays > 0 {
@@ -238,6 +236,16 @@ fn delay(answer: &Answer) -> Option<std::time::Duration> {
 }
 
 /// What became of a recorded message, in one line.
+fn shown(answer: Answer) -> String {
+    match answer {
+        Answer::Verdict(said) => Told::Verdict(said).to_string(),
+        Answer::OnError { verdict, cause } => {
+            format!("no answer ({cause}); on-error: {}", Told::Verdict(verdict))
+        }
+        Answer::Stop { cause } => format!("no answer ({cause}); on-error: stop"),
+    }
+}
+
 fn told(recorded: &Recorded) -> String {
     let mut text = recorded.followed().label().to_owned();
     if let Some(delay) = recorded.delay() {
@@ -249,5 +257,18 @@ fn told(recorded: &Recorded) -> String {
     match recorded.on_error() {
         Some(cause) => format!("{text} (on-error: {cause})"),
         None => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_policy::Cause;
+
+    use super::*;
+
+    #[test]
+    fn an_answer_for_people_is_one_line() {
+        let told = shown(Answer::Stop { cause: Cause::Timeout });
+        assert_eq!(told, "no answer (timeout); on-error: stop");
     }
 }
