@@ -150,9 +150,7 @@ pub enum RecordingError {
     #[error("cannot read the recording")]
     Read(#[source] io::Error),
     /// It does not begin as one.
-    #[error(
-        "this is no recording: its first line is not the header that `tidegate policy record` writes: {0}"
-    )]
+    #[error("this is no recording: its first line is not the header of one: {0}")]
     Header(String),
     /// It is of a version that this program does not know.
     #[error("this recording has version {0}, and this program reads version {VERSION}")]
