@@ -11,7 +11,9 @@ mod routes;
 mod server;
 mod view;
 
-pub use operate::{Operate, OperateError, PauseView, ReloadView, RollbackView, RungOutcome, RungView};
+pub use operate::{
+    Operate, OperateError, PauseView, RecordingWanted, ReloadView, RollbackView, RungOutcome, RungView,
+};
 pub use routes::OPENAPI;
 pub use server::{Bound, Options, Server, StartError};
 pub use view::{

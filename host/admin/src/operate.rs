@@ -1,6 +1,10 @@
 //! What the API can change.
 
-use serde::Serialize;
+use std::time::Duration;
+
+use axum::body::Bytes;
+use futures::stream::BoxStream;
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::view::Inspect;
 
@@ -23,6 +27,69 @@ pub trait Operate: Inspect {
     /// # Errors
     /// When there is no such policy.
     fn set_paused(&self, policy: &str, paused: bool) -> Result<PauseView, OperateError>;
+
+    /// Begins a recording of a flow's decisions: the lines of the file, in pieces, as they come to be. Whoever drops it
+    /// ends it.
+    ///
+    /// # Errors
+    /// When there is no such flow, or others record it already.
+    fn record(&self, flow: &str, wanted: RecordingWanted) -> Result<BoxStream<'static, Bytes>, OperateError>;
+}
+
+/// What is to be recorded.
+#[derive(Clone, Debug, Deserialize, PartialEq)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
+pub struct RecordingWanted {
+    /// The longest that it takes: above zero and at most [`Self::LENGTH_MAX`].
+    #[serde(rename = "length-ms", deserialize_with = "recording_length")]
+    pub length: Duration,
+    /// The most decisions in it; as many as there are when not given.
+    pub count: Option<u64>,
+    /// The part of all keys that is in it, above 0 and at most 1.
+    #[serde(deserialize_with = "part")]
+    pub sample: f64,
+    /// Names of properties whose values are masked; `*` at the end of one stands for any ending.
+    pub mask: Vec<String>,
+    /// Whether keys, lite topics and groups become hashes.
+    pub mask_keys: bool,
+    /// Bytes of a body that are recorded; 0 for none.
+    pub body_bytes: usize,
+}
+
+impl RecordingWanted {
+    /// Longer ones are asked for in pieces.
+    pub const LENGTH_MAX: Duration = Duration::from_secs(60 * 60);
+}
+
+impl Default for RecordingWanted {
+    fn default() -> Self {
+        Self {
+            length: Duration::from_secs(60),
+            count: None,
+            sample: 1.0,
+            mask: Vec::new(),
+            mask_keys: false,
+            body_bytes: 4 << 10,
+        }
+    }
+}
+
+fn recording_length<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
+    let length = Duration::from_millis(u64::deserialize(from)?);
+    if length.is_zero() || length > RecordingWanted::LENGTH_MAX {
+        let max = RecordingWanted::LENGTH_MAX.as_millis();
+        return Err(serde::de::Error::custom(format!("`length-ms` must be above 0 and at most {max}")));
+    }
+    Ok(length)
+}
+
+fn part<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
+    let part = f64::deserialize(from)?;
+    if part > 0.0 && part <= 1.0 {
+        Ok(part)
+    } else {
+        Err(serde::de::Error::custom("`sample` must be above 0 and at most 1"))
+    }
 }
 
 /// Why something could not be done. The sentences are for people.

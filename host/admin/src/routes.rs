@@ -4,6 +4,7 @@ mod change;
 mod gate;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
 use axum::extract::{FromRequestParts, Path, State};
@@ -17,7 +18,7 @@ use serde_json::{Value, json};
 use tidegate_telemetry::Telemetry;
 use tower_http::limit::RequestBodyLimitLayer;
 
-pub(crate) use self::gate::Gate;
+pub(crate) use self::gate::{Gate, Patience};
 use crate::operate::Operate;
 use crate::view::{PolicyView, Readiness, VersionView};
 
@@ -36,7 +37,7 @@ const PAGE_SECURITY: HeaderValue = HeaderValue::from_static(
      base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
 );
 const ROUTES_TEXT: &str = "/, /healthz, /readyz, /metrics, /api/flows, /api/flows/{name}/comparisons, \
-     /api/policies, /api/policies/{name}, /api/policies/{name}/reload, /api/policies/{name}/rollback, \
+     /api/flows/{name}/recording, /api/policies, /api/policies/{name}, /api/policies/{name}/reload, /api/policies/{name}/rollback, \
      /api/policies/{name}/pause, /api/policies/{name}/resume, /api/version, /openapi.json";
 
 /// What handlers share.
@@ -44,6 +45,8 @@ const ROUTES_TEXT: &str = "/, /healthz, /readyz, /metrics, /api/flows, /api/flow
 struct Shared {
     host: Arc<dyn Operate>,
     telemetry: Telemetry,
+    /// The longest that a client may take to receive an answer.
+    patience: Duration,
 }
 
 /// The `{name}` of a path.
@@ -87,6 +90,7 @@ pub(crate) fn router(host: Arc<dyn Operate>, telemetry: Telemetry, gate: Gate) -
         .route_layer(middleware::from_fn_with_state(gate.request_timeout, gate::bound))
         .method_not_allowed_fallback(only_shows);
     let change = Router::new()
+        .route("/api/flows/{name}/recording", post(change::record))
         .route("/api/policies/{name}/reload", post(change::reload))
         .route("/api/policies/{name}/rollback", post(change::rollback))
         .route("/api/policies/{name}/pause", post(change::pause))
@@ -94,11 +98,12 @@ pub(crate) fn router(host: Arc<dyn Operate>, telemetry: Telemetry, gate: Gate) -
         .route_layer(middleware::from_fn_with_state(gate.change_timeout, gate::bound))
         .route_layer(middleware::from_fn(gate::own_site))
         .method_not_allowed_fallback(only_changes);
+    let patience = gate.request_timeout;
     look.merge(change)
         .fallback(unknown_path)
         .layer(RequestBodyLimitLayer::new(BODY_BYTES_MAX))
         .layer(middleware::from_fn_with_state(gate, gate::pass))
-        .with_state(Shared { host, telemetry })
+        .with_state(Shared { host, telemetry, patience })
 }
 
 async fn page() -> Response {

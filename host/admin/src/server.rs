@@ -5,7 +5,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use axum::Router;
@@ -24,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 use tower::Service as _;
 
 use crate::operate::Operate;
-use crate::routes::{Gate, router};
+use crate::routes::{Gate, Patience, router};
 
 /// How long to wait after a failed accept: the process is out of file descriptors, and some get free meanwhile.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -47,7 +47,8 @@ pub struct Options {
     /// The same for a change: a reload takes as long as compiling.
     pub change_timeout: Duration,
     /// The age at which a connection is closed: after the answer under way, but a client that does not receive it is
-    /// not waited for longer than `request_timeout`, or `change_timeout` when it asked for a change.
+    /// not waited for longer than `request_timeout`, or `change_timeout` when it asked for a change, or for as long as a
+    /// recording was to take.
     pub connection_age_max: Duration,
 }
 
@@ -204,12 +205,22 @@ async fn accept(listener: TcpListener, router: Router, options: Options, stop: C
 
 /// One connection. How it ends is the client's affair: whatever went wrong, there is nobody to tell.
 async fn serve(stream: TcpStream, router: Router, options: Options, stop: CancellationToken) {
-    let is_change = Arc::new(AtomicBool::new(false));
-    let asks_for_change = Arc::clone(&is_change);
+    let patience_millis = Arc::new(AtomicU64::new(0));
+    let current = Arc::clone(&patience_millis);
     let answer = service_fn(move |request: Request<Incoming>| {
-        asks_for_change.store(request.method() == Method::POST, Ordering::Relaxed);
-        let mut router = router.clone();
-        async move { router.call(request).await as Result<Response, Infallible> }
+        let is_change = request.method() == Method::POST;
+        let patience = if is_change { options.change_timeout } else { options.request_timeout };
+        current.store(millis(patience), Ordering::Relaxed);
+        let (mut router, current) = (router.clone(), Arc::clone(&current));
+        async move {
+            let answered: Result<Response, Infallible> = router.call(request).await;
+            if let Ok(response) = &answered
+                && let Some(patience) = response.extensions().get::<Patience>()
+            {
+                current.store(millis(patience.receiving), Ordering::Relaxed);
+            }
+            answered
+        }
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
@@ -222,9 +233,12 @@ async fn serve(stream: TcpStream, router: Router, options: Options, stop: Cancel
         () = tokio::time::sleep(options.connection_age_max) => {}
     }
     connection.as_mut().graceful_shutdown();
-    let patience =
-        if is_change.load(Ordering::Relaxed) { options.change_timeout } else { options.request_timeout };
+    let patience = Duration::from_millis(patience_millis.load(Ordering::Relaxed));
     let _ = tokio::time::timeout(patience, connection).await;
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

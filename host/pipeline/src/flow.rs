@@ -10,6 +10,7 @@ mod endings;
 mod presence;
 mod question;
 mod receive;
+mod recording;
 mod renewer;
 mod settle;
 mod shadow;
@@ -25,7 +26,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tidegate_connector::{Clock, Settler, Sink, Source};
 use tidegate_lease::{RenewalOptions, Valves};
-use tidegate_policy::{Comparison, Renewing, Throttle};
+use tidegate_policy::{Comparison, Header, Renewing, Throttle};
 use tidegate_telemetry::Telemetry;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
@@ -35,8 +36,9 @@ use self::tap::Taps;
 use crate::key::KeyRule;
 
 pub use presence::AWAY_GRACE;
+pub use recording::{Recording, RecordingOptions};
 pub use status::{FlowState, FlowStatus, Totals};
-pub use tap::{Onlooker, TooManyOnlookers};
+pub use tap::TooManyOnlookers;
 
 /// What a flow is told.
 #[derive(Clone, Debug)]
@@ -148,8 +150,10 @@ impl Flow {
             shadows.clone(),
             taps.clone(),
         );
+        let onlookers = taps.clone();
         let task = tokio::spawn(async move {
             turner.run(command_receiver).await;
+            onlookers.close();
             // Whoever waits may be gone already.
             let _ = ended_sender.send(true);
         });
@@ -172,12 +176,26 @@ impl Flow {
         status
     }
 
-    /// Lets somebody look on while it decides.
+    /// Begins a recording of its decisions, with this first line.
     ///
     /// # Errors
     /// When there are too many already.
-    pub fn attach(&self, onlooker: Box<dyn Onlooker>) -> Result<(), TooManyOnlookers> {
-        self.taps.attach(onlooker)
+    pub(crate) fn record(
+        &self,
+        header: Header,
+        options: RecordingOptions,
+        clock: Clock,
+        telemetry: Telemetry,
+    ) -> Result<Recording, TooManyOnlookers> {
+        let source = Arc::clone(&self.status.lock().source);
+        let (recording, recorder) = recording::start(&self.name, &source, header, options, clock, telemetry);
+        self.taps.attach(recorder)?;
+        Ok(recording)
+    }
+
+    /// Ends all recordings.
+    pub(crate) fn end_recordings(&self) {
+        self.taps.close();
     }
 
     /// What policies in shadow mode would have said, by their names.

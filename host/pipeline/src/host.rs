@@ -10,13 +10,15 @@ use tidegate_connector::options::{OptionError, PolicyUse};
 use tidegate_connector::{Clock, Sink};
 use tidegate_lease::{RenewalOptions, Valves};
 use tidegate_policy::{
-    Comparison, Engine, EngineError, EngineOptions, Mode, OnError, PolicyHost, PolicySpec, PolicyStatus,
-    Probation, ReloadError, ReloadReport, World,
+    Comparison, Engine, EngineError, EngineOptions, Header, Mode, OnError, PolicyHost, PolicySpec,
+    PolicyStatus, Probation, ReloadError, ReloadReport, World,
 };
 use tidegate_rocketmq::{ConnectError, Resolving, SourceOptions};
 use tidegate_telemetry::Telemetry;
 
-use crate::flow::{Flow, FlowOptions, FlowParts, FlowState, FlowStatus, Onlooker, TooManyOnlookers};
+use crate::flow::{
+    Flow, FlowOptions, FlowParts, FlowState, FlowStatus, Recording, RecordingOptions, TooManyOnlookers,
+};
 use crate::identity::{Identity, IdentityError};
 use crate::key::KeyRule;
 use crate::sinks::{Discard, Stdout};
@@ -34,6 +36,8 @@ const LOADER_GRACE: Duration = Duration::from_secs(2);
 pub struct Host {
     policies: Arc<PolicyHost>,
     flows: Vec<Flow>,
+    clock: Clock,
+    telemetry: Telemetry,
 }
 
 /// What an embedding program brings along.
@@ -125,7 +129,7 @@ impl Host {
             None => Identity::load(&config.host.state_dir).map_err(StartError::Identity)?,
         };
         let policies = start_policies(config, clock, telemetry.clone()).await?;
-        let mut host = Self { policies, flows: Vec::new() };
+        let mut host = Self { policies, flows: Vec::new(), clock, telemetry: telemetry.clone() };
         if extras.require_policies {
             host.require_policies()?;
         }
@@ -172,10 +176,29 @@ impl Host {
         self.flows.iter().find(|candidate| **candidate.name() == *flow).map(Flow::comparisons)
     }
 
-    /// Lets somebody look on while a flow decides; `None` when there is no such flow.
-    pub fn attach(&self, flow: &str, onlooker: Box<dyn Onlooker>) -> Option<Result<(), TooManyOnlookers>> {
+    /// Begins a recording of a flow's decisions; `None` when there is no such flow.
+    #[must_use]
+    pub fn record(
+        &self,
+        flow: &str,
+        options: RecordingOptions,
+    ) -> Option<Result<Recording, TooManyOnlookers>> {
         let flow = self.flows.iter().find(|candidate| **candidate.name() == *flow)?;
-        Some(flow.attach(onlooker))
+        let throttle = flow.status().throttle;
+        let started = self.clock.wall();
+        let mut header =
+            Header::new(flow.name(), throttle.as_deref(), started, options.sample, &options.masking);
+        let policies = self.policies();
+        let policy = policies.iter().find(|policy| throttle.as_ref() == Some(&policy.name));
+        if let Some(active) = policy.and_then(|policy| policy.active.as_ref()) {
+            header = header.with_generation(active);
+        }
+        Some(flow.record(header, options, self.clock, self.telemetry.clone()))
+    }
+
+    /// Ends all recordings, so that whoever takes them in has all of them before the host goes.
+    pub fn end_recordings(&self) {
+        self.flows.iter().for_each(Flow::end_recordings);
     }
 
     /// Reads a policy's files now. Blocks until they passed or were refused.

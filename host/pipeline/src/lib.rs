@@ -13,7 +13,8 @@ mod record;
 pub mod sinks;
 
 pub use flow::{
-    AWAY_GRACE, Flow, FlowOptions, FlowParts, FlowState, FlowStatus, Onlooker, TooManyOnlookers, Totals,
+    AWAY_GRACE, Flow, FlowOptions, FlowParts, FlowState, FlowStatus, Recording, RecordingOptions,
+    TooManyOnlookers, Totals,
 };
 pub use host::{
     DrainReport, Extras, Host, StartError, engine_options, policy_spec, policy_specs, source_options,

@@ -74,7 +74,9 @@ pub use loader::ReloadReport;
 pub use outcome::{Ending, Outcome};
 pub use partitioner::{OutgoingRecord, Partitioner, PartitionerCaller};
 pub use question::Question;
-pub use recording::{Header, MASKED, Masking, Recorded, RecordingError, RecordingReader};
+pub use recording::{
+    End, EndCause, Header, MASKED, Masking, NoRandomness, Recorded, RecordingError, RecordingReader,
+};
 pub use renewal::{LeaseFacts, RenewalCaller, Renewing};
 pub use resolver::{FailureKind, Resolve, ResolveFailure, Resolved, Resolver};
 pub use rules::{RuleError, RuleErrors};

@@ -1,9 +1,10 @@
 //! Decisions on disk: what a policy was asked and what it answered, one JSON object a line, to be replayed later.
 //!
-//! The first line is a [`Header`], every other one a [`Recorded`]. Times and the beginning of the random numbers are
+//! The first line is a [`Header`], the last an [`End`], every other one a [`Recorded`]. Times and the beginning of the random numbers are
 //! kept exactly, so that the same policy answers the same again. Bodies are cut at a length, what is masked is not in
 //! the file at all.
 
+mod end;
 mod masking;
 
 use std::io::{self, BufRead, Write};
@@ -21,7 +22,8 @@ use crate::question::Question;
 use crate::status::Active;
 use crate::throttle::Answer;
 
-pub use masking::{MASKED, Masking};
+pub use end::{End, EndCause};
+pub use masking::{MASKED, Masking, NoRandomness};
 
 /// The version of the format.
 const VERSION: u32 = 1;
@@ -209,6 +211,12 @@ impl Recorded {
         let is_key = |text: &str| *text == **question.key;
         let name = |text: &str| if is_key(text) { key.to_string() } else { masking.name(text) };
         let shown = masking.body_shown(&message.body);
+        let property = |name: &str, value: &[u8]| {
+            if key != *question.key && *value == *question.key.as_bytes() {
+                return Text::Text(key.to_string());
+            }
+            Text::of(&masking.property(name, value))
+        };
         Self {
             source: question.source.to_owned(),
             message: RecordedMessage {
@@ -221,7 +229,7 @@ impl Recorded {
                 properties: message
                     .properties
                     .iter()
-                    .map(|(name, value)| (name.to_string(), Text::of(&masking.property(name, value))))
+                    .map(|(name, value)| (name.to_string(), property(name, value)))
                     .collect(),
                 body: Text::of(shown),
                 body_bytes: message.body.len(),
@@ -235,7 +243,7 @@ impl Recorded {
             wall_ms: question.wall.as_unix_millis(),
             now_ns: question.now.as_nanos(),
             seed: question.seed,
-            answer: RecordedAnswer::of(answer),
+            answer: RecordedAnswer::of(answer).with_key(question.key, &key),
         }
     }
 
@@ -384,6 +392,14 @@ impl RecordedAnswer {
         };
         Self { verdict, delay_ms: delay.map(millis), reason: reason.map(ToString::to_string), on_error }
     }
+
+    /// A reason may name the key.
+    fn with_key(mut self, key: &str, shown: &str) -> Self {
+        if key != shown && !key.is_empty() {
+            self.reason = self.reason.map(|reason| reason.replace(key, shown));
+        }
+        self
+    }
 }
 
 /// Reads a recording line by line. A last line that was cut, as of a recording that was broken off, ends it.
@@ -393,6 +409,8 @@ pub struct RecordingReader<R> {
     line: usize,
     /// What the file begins with.
     header: Header,
+    /// What it ended with.
+    end: Option<End>,
 }
 
 impl<R: BufRead> RecordingReader<R> {
@@ -407,12 +425,17 @@ impl<R: BufRead> RecordingReader<R> {
         if header.tidegate_recording != VERSION {
             return Err(RecordingError::Version(header.tidegate_recording));
         }
-        Ok(Self { lines, line: 1, header })
+        Ok(Self { lines, line: 1, header, end: None })
     }
 
     /// What the file begins with.
     pub const fn header(&self) -> &Header {
         &self.header
+    }
+
+    /// What the file ended with, once all of it was read; `None` of a recording that was broken off.
+    pub const fn end(&self) -> Option<&End> {
+        self.end.as_ref()
     }
 }
 
@@ -425,7 +448,13 @@ impl<R: BufRead> Iterator for RecordingReader<R> {
             Err(error) => return Some(Err(RecordingError::Read(error))),
         };
         self.line += 1;
-        if line.is_empty() {
+        if line.is_empty() || self.end.is_some() {
+            return None;
+        }
+        if line.starts_with(end::BEGINNING)
+            && let Ok(end) = serde_json::from_slice(&line)
+        {
+            self.end = Some(end);
             return None;
         }
         match serde_json::from_slice(&line) {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
-use http_body_util::{BodyExt as _, Empty, Limited};
+use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::{Bytes, Incoming};
 use hyper::client::conn::http1;
 use hyper::{Method, Request, Response, StatusCode, header};
@@ -48,44 +48,87 @@ impl<'a> AdminClient<'a> {
         self.ask(Method::POST, path, CHANGE_TIMEOUT).await
     }
 
-    async fn ask(&self, method: Method, path: &str, timeout: Duration) -> Result<Answer, Failure> {
-        let address = self.address;
-        let asking = tokio::time::timeout(timeout, self.exchange(method, path));
-        let Ok(exchanged) = asking.await else {
-            let seconds = timeout.as_secs();
-            return Err(Failure::Environment(anyhow!(
-                "the host at {address} has not answered within {seconds} s"
-            )));
+    /// Asks for something that comes in pieces, for at most `timeout` in all, and hands on each as it comes. An error of
+    /// `take` ends it.
+    pub(crate) async fn post_and_receive(
+        &self,
+        path: &str,
+        body: &Value,
+        timeout: Duration,
+        mut take: impl FnMut(&[u8]) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        let receiving = async {
+            let mut taken = Ok(());
+            let answered = self.exchange(Method::POST, path, body.to_string().into(), async |response| {
+                if !response.status().is_success() {
+                    return collect(response).await.map(Some);
+                }
+                let mut body = response.into_body();
+                while let Some(frame) = body.frame().await {
+                    if let Ok(data) = frame?.into_data() {
+                        taken = take(&data);
+                    }
+                    if taken.is_err() {
+                        break;
+                    }
+                }
+                Ok(None)
+            });
+            let answered = answered.await;
+            taken?;
+            match answered.map_err(Failure::Environment)? {
+                None => Ok(()),
+                Some((status, bytes)) => self.answer(status, &bytes)?.into_body().map(|_| ()),
+            }
         };
+        match tokio::time::timeout(timeout, receiving).await {
+            Ok(received) => received,
+            Err(_elapsed) => Err(self.late(timeout)),
+        }
+    }
+
+    async fn ask(&self, method: Method, path: &str, timeout: Duration) -> Result<Answer, Failure> {
+        let asking = tokio::time::timeout(timeout, self.exchange(method, path, Bytes::new(), collect));
+        let Ok(exchanged) = asking.await else { return Err(self.late(timeout)) };
         let (status, bytes) = exchanged.map_err(Failure::Environment)?;
-        match serde_json::from_slice(&bytes) {
+        self.answer(status, &bytes)
+    }
+
+    fn late(&self, timeout: Duration) -> Failure {
+        let (address, seconds) = (self.address, timeout.as_secs());
+        Failure::Environment(anyhow!("the host at {address} has not answered within {seconds} s"))
+    }
+
+    fn answer(&self, status: StatusCode, bytes: &[u8]) -> Result<Answer, Failure> {
+        match serde_json::from_slice(bytes) {
             Ok(body) => Ok(Answer { status, body }),
             Err(_) => Err(Failure::Environment(anyhow!(
-                "what answers at {address} is not the admin API of a tidegate host (HTTP status {status}); \
-                 give its address with --admin"
+                "what answers at {} is not the admin API of a tidegate host (HTTP status {status}); \
+                 give its address with --admin",
+                self.address
             ))),
         }
     }
 
-    async fn exchange(&self, method: Method, path: &str) -> anyhow::Result<(StatusCode, Bytes)> {
+    async fn exchange<T>(
+        &self,
+        method: Method,
+        path: &str,
+        body: Bytes,
+        receive: impl AsyncFnOnce(Response<Incoming>) -> anyhow::Result<T>,
+    ) -> anyhow::Result<T> {
         let address = self.address;
         let cut_off = || format!("the host at {address} did not answer to the end");
         let request = Request::builder()
             .method(method)
             .uri(path)
             .header(header::HOST, address)
-            .body(Empty::<Bytes>::new())
+            .body(Full::new(body))
             .with_context(|| format!("`{path}` cannot be asked for"))?;
         let (mut sender, connection) =
             http1::handshake(TokioIo::new(connect(address).await?)).await.with_context(cut_off)?;
         // Both ends of the connection are driven here, so that nothing outlives the question.
-        let answer = async {
-            let response: Response<Incoming> = sender.send_request(request).await?;
-            let status = response.status();
-            let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX).collect().await;
-            let body = body.map_err(|error| anyhow!("{error}"))?;
-            Ok::<_, anyhow::Error>((status, body.to_bytes()))
-        };
+        let answer = async { receive(sender.send_request(request).await?).await };
         tokio::pin!(answer, connection);
         tokio::select! {
             answered = &mut answer => answered,
@@ -93,6 +136,14 @@ impl<'a> AdminClient<'a> {
         }
         .with_context(cut_off)
     }
+}
+
+/// An answer that comes in one piece.
+async fn collect(response: Response<Incoming>) -> anyhow::Result<(StatusCode, Bytes)> {
+    let status = response.status();
+    let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX).collect().await;
+    let body = body.map_err(|error| anyhow!("{error}"))?;
+    Ok((status, body.to_bytes()))
 }
 
 impl Answer {

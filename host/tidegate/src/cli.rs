@@ -10,7 +10,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use tidegate_connector::units;
 
-pub(crate) use live::{AdminArgs, LiveCommand};
+pub(crate) use live::{AdminArgs, LiveCommand, RecordArgs};
 pub(crate) use policy::{
     BenchArgs, BuildArgs, InspectArgs, Language, NewArgs, PolicyArgs, PolicyCommand, PurposeName, ReplayArgs,
     RunPolicyArgs, Settings, Subject, TestArgs,
@@ -75,6 +75,12 @@ pub(crate) struct DemoArgs {
     /// How long each of the three phases is measured, after 3 s to settle
     #[arg(long, value_name = "DURATION", default_value = "7s", value_parser = phase_duration)]
     pub(crate) phase: Duration,
+    /// Record every decision of it, for `tidegate policy replay`; the file must not be there yet
+    #[arg(long, value_name = "FILE")]
+    pub(crate) record: Option<PathBuf>,
+    /// Also ask fair-share with these rules about every message, without following it, and count the differences
+    #[arg(long, value_name = "RULES")]
+    pub(crate) shadow: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]

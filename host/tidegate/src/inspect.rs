@@ -4,14 +4,18 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use bytes::Bytes;
+use futures::StreamExt as _;
+use futures::stream::{self, BoxStream};
 use tidegate_admin::{
     Breaker, CallFailure, ComparisonView, DifferenceView, FlowState, FlowTotals, FlowView, Generation,
     Inspect, Kept, KeyCount, Operate, OperateError, Origin, PairCount, PauseView, PolicyMode, PolicyState,
-    PolicyView, Refusal, ReloadView, RollbackView, RungOutcome, RungView, UndecidedEndings,
+    PolicyView, RecordingWanted, Refusal, ReloadView, RollbackView, RungOutcome, RungView, UndecidedEndings,
 };
-use tidegate_pipeline::{FlowStatus, Host};
+use tidegate_pipeline::{FlowStatus, Host, RecordingOptions};
 use tidegate_policy::{
-    Active, Comparison, LoadError, PolicyStatus, ReloadError, Rung, RungOutcome as Outcome, RungReport,
+    Active, Comparison, LoadError, Masking, PolicyStatus, ReloadError, Rung, RungOutcome as Outcome,
+    RungReport,
 };
 
 /// The running host, for the admin API.
@@ -77,6 +81,19 @@ impl Operate for View {
         let changed = self.0.pause_policy(policy, paused).map_err(|error| operate_error(&error))?;
         Ok(PauseView { policy: policy.to_owned(), paused, changed })
     }
+
+    fn record(&self, flow: &str, wanted: RecordingWanted) -> Result<BoxStream<'static, Bytes>, OperateError> {
+        let options = recording_options(wanted)?;
+        let recording = self
+            .0
+            .record(flow, options)
+            .ok_or_else(|| OperateError::Unknown(format!("there is no flow `{flow}` in this host")))?;
+        let recording = recording.map_err(|error| OperateError::Conflict(sentence(&error)))?;
+        let lines = stream::unfold(recording, |mut recording| async {
+            Some((recording.next_lines().await?, recording))
+        });
+        Ok(lines.boxed())
+    }
 }
 
 impl View {
@@ -85,6 +102,14 @@ impl View {
         let status = self.0.policies().into_iter().find(|status| *status.name == *policy)?;
         Some(status.active?.generation)
     }
+}
+
+fn recording_options(wanted: RecordingWanted) -> Result<RecordingOptions, OperateError> {
+    let RecordingWanted { length, count, sample, mask, mask_keys, body_bytes } = wanted;
+    let masking = Masking { properties: mask, body_bytes, key_secret: None };
+    let masking = if mask_keys { masking.with_hashed_keys() } else { Ok(masking) };
+    let masking = masking.map_err(|error| OperateError::Conflict(sentence(&error)))?;
+    Ok(RecordingOptions { length, count_max: count.unwrap_or(u64::MAX), sample, masking })
 }
 
 fn operate_error(error: &ReloadError) -> OperateError {

@@ -1,13 +1,21 @@
 //! The routes that change something.
 
+use std::convert::Infallible;
+
+use axum::body::{Body, Bytes};
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
-use axum::http::StatusCode;
+use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse as _, Json, Response};
+use futures::StreamExt as _;
 use serde::Deserialize;
 
+use super::gate::Patience;
 use super::{Name, Problem, Shared};
-use crate::operate::{OperateError, PauseView, RollbackView};
+use crate::operate::{OperateError, PauseView, RecordingWanted, RollbackView};
+
+/// One JSON object a line.
+const JSON_LINES: HeaderValue = HeaderValue::from_static("application/x-ndjson");
 
 /// Unknown keys are refused: a misspelt `dry-run` must not become a reload.
 #[derive(Debug, Default, Deserialize)]
@@ -49,6 +57,26 @@ pub(super) async fn resume(
     Name(policy): Name,
 ) -> Result<Json<PauseView>, Problem> {
     Ok(Json(shared.ask(move |host| host.set_paused(&policy, false)).await??))
+}
+
+/// It changes nothing that a flow does, and yet is no `GET`: it shows messages, costs the flow some of its time, and
+/// leaves one place fewer for others.
+pub(super) async fn record(
+    State(shared): State<Shared>,
+    Name(flow): Name,
+    body: Bytes,
+) -> Result<Response, Problem> {
+    let wanted = if body.is_empty() { Ok(RecordingWanted::default()) } else { serde_json::from_slice(&body) };
+    let wanted = wanted.map_err(|error| Problem {
+        status: StatusCode::BAD_REQUEST,
+        error: format!("what is to be recorded is not understood: {error}"),
+    })?;
+    let patience = Patience { receiving: wanted.length + shared.patience };
+    let lines = shared.ask(move |host| host.record(&flow, wanted)).await??;
+    let mut response = Body::from_stream(lines.map(Ok::<_, Infallible>)).into_response();
+    response.headers_mut().insert(header::CONTENT_TYPE, JSON_LINES);
+    response.extensions_mut().insert(patience);
+    Ok(response)
 }
 
 impl From<OperateError> for Problem {

@@ -21,6 +21,13 @@ pub(crate) struct Gate {
     pub(crate) any_host: bool,
 }
 
+/// Goes along with an answer that takes longer to receive than others, from its head on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Patience {
+    /// The longest that receiving it may take.
+    pub(crate) receiving: Duration,
+}
+
 /// Refuses what must not get in, and adds what every answer has.
 pub(super) async fn pass(State(gate): State<Gate>, request: Request, next: Next) -> Response {
     let mut response = if gate.any_host || names_this_machine(request.headers()) {

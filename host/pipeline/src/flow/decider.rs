@@ -102,12 +102,13 @@ impl Decider {
             }
             Some(throttle) => {
                 let answer = throttle.caller.decide(&question);
-                self.taps.show(&question, &answer);
                 if throttle.policy.is_shadow() {
+                    self.taps.show(&question, &Answer::Verdict(Verdict::Deliver));
                     let decided = Decided::without_policy();
                     compare(&self.shadows, progress, throttle, &question, &decided, &answer);
                     decided
                 } else {
+                    self.taps.show(&question, &answer);
                     Decided::of(answer)
                 }
             }

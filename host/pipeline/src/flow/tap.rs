@@ -1,4 +1,4 @@
-//! Looking on while a flow decides, for recordings.
+//! Looking on while a flow decides.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,10 +11,13 @@ use tidegate_policy::{Answer, Question};
 const ONLOOKERS_MAX: usize = 8;
 
 /// Somebody who sees each decision of a flow, on the flow's task: it must neither wait nor take long.
-pub trait Onlooker: Send + 'static {
-    /// Sees one decision: the question, and what its throttle policy answered (`deliver` without one). False when it
-    /// has seen enough.
+pub(super) trait Onlooker: Send + 'static {
+    /// Sees one decision: the question, and the answer that is followed (`deliver` without a policy to follow). False
+    /// when it has seen enough.
     fn see(&mut self, question: &Question<'_>, answer: &Answer) -> bool;
+
+    /// Whether it has seen enough already, so that its place is free for another.
+    fn is_done(&self) -> bool;
 }
 
 /// There are too many onlookers already.
@@ -26,23 +29,38 @@ pub struct TooManyOnlookers;
 #[derive(Clone, Default)]
 pub(super) struct Taps(Arc<Shared>);
 
-#[derive(Default)]
 struct Shared {
     /// Whether there is anybody, so that a flow that nobody looks at takes no lock.
     any: AtomicBool,
-    onlookers: Mutex<Vec<Box<dyn Onlooker>>>,
+    /// `None` once nobody will decide any more.
+    onlookers: Mutex<Option<Vec<Box<dyn Onlooker>>>>,
+}
+
+impl Default for Shared {
+    fn default() -> Self {
+        Self { any: AtomicBool::new(false), onlookers: Mutex::new(Some(Vec::new())) }
+    }
 }
 
 impl Taps {
     /// Lets one more look on until it has seen enough.
     pub(super) fn attach(&self, onlooker: Box<dyn Onlooker>) -> Result<(), TooManyOnlookers> {
-        let mut onlookers = self.0.onlookers.lock();
+        let mut open = self.0.onlookers.lock();
+        // At a flow that has ended there is nothing to see: it goes at once.
+        let Some(onlookers) = open.as_mut() else { return Ok(()) };
+        onlookers.retain(|onlooker| !onlooker.is_done());
         if onlookers.len() >= ONLOOKERS_MAX {
             return Err(TooManyOnlookers);
         }
         onlookers.push(onlooker);
         self.0.any.store(true, Ordering::Release);
         Ok(())
+    }
+
+    /// Sends all onlookers away, and those that will come.
+    pub(super) fn close(&self) {
+        *self.0.onlookers.lock() = None;
+        self.0.any.store(false, Ordering::Release);
     }
 
     pub(super) fn has_any(&self) -> bool {
@@ -54,7 +72,8 @@ impl Taps {
         if !self.has_any() {
             return;
         }
-        let mut onlookers = self.0.onlookers.lock();
+        let mut open = self.0.onlookers.lock();
+        let Some(onlookers) = open.as_mut() else { return };
         onlookers.retain_mut(|onlooker| onlooker.see(question, answer));
         self.0.any.store(!onlookers.is_empty(), Ordering::Release);
     }
@@ -62,6 +81,7 @@ impl Taps {
 
 impl fmt::Debug for Taps {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Taps").field("onlookers", &self.0.onlookers.lock().len()).finish()
+        let onlookers = self.0.onlookers.lock().as_ref().map(Vec::len);
+        f.debug_struct("Taps").field("onlookers", &onlookers).finish()
     }
 }

@@ -30,7 +30,22 @@ impl Default for Masking {
     }
 }
 
+/// There are no random numbers to be had for the secret of hashed keys.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("keys cannot be masked without random numbers of the system")]
+pub struct NoRandomness(#[source] getrandom::Error);
+
 impl Masking {
+    /// Replaces keys by hashes under a secret of its own, which is nowhere kept.
+    ///
+    /// # Errors
+    /// When the system gives no random numbers.
+    pub fn with_hashed_keys(self) -> Result<Self, NoRandomness> {
+        let mut secret = [0; 16];
+        getrandom::fill(&mut secret).map_err(NoRandomness)?;
+        Ok(Self { key_secret: Some(secret), ..self })
+    }
+
     pub(super) fn key(&self, key: &Arc<str>) -> Arc<str> {
         match &self.key_secret {
             None => Arc::clone(key),

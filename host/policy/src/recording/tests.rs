@@ -55,8 +55,9 @@ fn recording(lines: &[Recorded]) -> Vec<u8> {
 
 #[test]
 fn what_is_masked_is_not_in_the_file_and_equal_keys_stay_equal() {
+    let property = |name: &str, value: &str| (name.to_owned(), value.as_bytes().to_vec());
     let properties =
-        vec![("token".to_owned(), b"s3cret-1".to_vec()), ("x-auth".to_owned(), b"s3cret-2".to_vec())];
+        vec![property("token", "s3cret-1"), property("x-auth", "s3cret-2"), property("tenant", "tenant-7")];
     let message = message("tenant-7", properties, b"s3cret-3".to_vec());
     let key = Arc::from("tenant-7");
     let masking = Masking {
@@ -64,7 +65,9 @@ fn what_is_masked_is_not_in_the_file_and_equal_keys_stay_equal() {
         body_bytes: 0,
         key_secret: Some([7; 16]),
     };
-    let recorded = Recorded::of(&question(&message, &key, 5), &deferral(), &masking);
+    let deferral = Deferral { delay: Duration::ZERO, reason: "tenant-7 has had enough".into() };
+    let answer = Answer::Verdict(Verdict::Defer(deferral));
+    let recorded = Recorded::of(&question(&message, &key, 5), &answer, &masking);
     let text = serde_json::to_string(&recorded).unwrap();
     assert!(!text.contains("s3cret") && !text.contains("tenant-7"), "{text}");
     recorded.with_question(|question| {
@@ -72,6 +75,7 @@ fn what_is_masked_is_not_in_the_file_and_equal_keys_stay_equal() {
         assert_eq!(question.message.body.len(), 8, "its length is kept");
         assert_eq!(question.message.lite_topic.as_ref(), Some(question.key));
         assert!(question.key.starts_with("key-"));
+        assert_eq!(question.message.property("tenant"), Some(&**question.key));
     });
 }
 
@@ -82,6 +86,23 @@ fn a_recording_that_was_broken_off_ends_before_its_last_line() {
     let bytes = recording(&[line.clone(), line]);
     assert_eq!(read(&bytes).len(), 2);
     assert_eq!(read(&bytes[..bytes.len() - 5]).len(), 1);
+}
+
+#[test]
+fn a_recording_says_how_it_ended() {
+    let (message, key) = (message("tenant", vec![], vec![]), Arc::from("tenant"));
+    let mut bytes =
+        recording(&[Recorded::of(&question(&message, &key, 1), &deferral(), &Masking::default())]);
+    let end = End { end: EndCause::Count, recorded: 1, missed: 7 };
+    end.write(&mut bytes).unwrap();
+    assert!(bytes.windows(end::BEGINNING.len()).any(|window| window == end::BEGINNING));
+    let mut reader = RecordingReader::new(&bytes[..]).unwrap();
+    assert_eq!(reader.by_ref().filter(Result::is_ok).count(), 1);
+    assert_eq!(reader.end(), Some(&end));
+
+    let mut broken_off = RecordingReader::new(&bytes[..bytes.len() - 2]).unwrap();
+    assert_eq!(broken_off.by_ref().filter(Result::is_ok).count(), 1);
+    assert_eq!(broken_off.end(), None);
 }
 
 #[test]

@@ -1,6 +1,10 @@
 //! The command line of what works on the policies of a running host, through its admin API.
 
+use std::path::PathBuf;
+use std::time::Duration;
+
 use clap::{Args, Subcommand};
+use tidegate_admin::RecordingWanted;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum LiveCommand {
@@ -49,6 +53,60 @@ pub(crate) enum LiveCommand {
         #[command(flatten)]
         admin: AdminArgs,
     },
+    /// Record what a running host's flow decides, to be replayed before other policies
+    #[command(after_long_help = RECORD_HELP)]
+    Record(RecordArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RecordArgs {
+    /// The flow's name in the configuration
+    pub(crate) flow: String,
+    /// The file to write, which must not be there yet; `-` is standard output
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: PathBuf,
+    /// For how long
+    #[arg(long = "for", value_name = "DURATION", default_value = "60s", value_parser = recording_length)]
+    pub(crate) length: Duration,
+    /// End after so many decisions
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) count: Option<u64>,
+    /// Only this part of all keys, such as 0.1: a key is recorded with all its messages or not at all
+    #[arg(long, value_name = "PART", default_value_t = 1.0, value_parser = part)]
+    pub(crate) sample: f64,
+    /// Mask the values of this property; `*` at the end stands for any ending; may be given several times
+    #[arg(long, value_name = "PROPERTY")]
+    pub(crate) mask: Vec<String>,
+    /// Replace keys, lite topics and groups by hashes
+    #[arg(long)]
+    pub(crate) mask_keys: bool,
+    /// Record so many bytes of each body; 0 records none
+    #[arg(long, value_name = "N", default_value_t = 4096)]
+    pub(crate) body_bytes: u64,
+    #[command(flatten)]
+    pub(crate) admin: AdminArgs,
+}
+
+const RECORD_HELP: &str = "\
+A recording is a text file of one JSON object a line: what the flow's policy was asked, with all facts, clocks and random
+numbers, and what became of the message. It has properties and the beginnings of bodies: mask what must not leave the
+host. The flow does not wait for it: what cannot be taken in at the flow's speed is left out and counted, and a sample of
+the keys helps. A policy with a memory is replayed most truly from the flow's first message on.";
+
+fn recording_length(text: &str) -> Result<Duration, String> {
+    let length = tidegate_connector::units::parse_duration(text).map_err(|error| error.to_string())?;
+    let max = RecordingWanted::LENGTH_MAX;
+    if length < Duration::from_millis(1) || length > max {
+        return Err(format!("a recording takes 1ms to {} minutes", max.as_secs() / 60));
+    }
+    Ok(length)
+}
+
+fn part(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(part) if part > 0.0 && part <= 1.0 => Ok(part),
+        _ => Err("must be above 0 and at most 1".to_owned()),
+    }
 }
 
 #[derive(Debug, Args)]

@@ -4,6 +4,7 @@
 //! policy host with its watcher. The policy arrives the way users bring theirs: as a file in the policy directory.
 
 mod load;
+mod record;
 mod report;
 mod worker;
 
@@ -20,12 +21,14 @@ use tidegate_config::Config;
 use tidegate_connector::{Clock, Sink};
 use tidegate_devbroker::{Broker, Group, Options, Profile, Topic, TopicKind};
 use tidegate_pipeline::{Extras, Host, Identity};
+use tidegate_policy::PolicyStatus;
 use tidegate_rocketmq::{ClientOptions, Endpoints, Producer};
 use tidegate_telemetry::Telemetry;
 use tokio::time::{Instant, sleep};
 
 use self::load::{Load, QUIET_TENANTS, TENANT};
-use self::report::{Account, Phase};
+use self::record::RecordTask;
+use self::report::{Account, Phase, Shadowed};
 use self::worker::{Workbench, Worker};
 use super::block_on;
 use crate::catalog::CATALOG;
@@ -42,6 +45,9 @@ const EDIT: [(&str, &str); 2] =
 /// The edit at the end: nobody is noisy any more.
 const AMNESTY: [(&str, &str); 1] = [("min-in-flight = 10", "min-in-flight = 1000000")];
 
+const FLOW: &str = "tenants";
+/// The policy of `--shadow`.
+const TRIAL: &str = "trial";
 const TOPIC: &str = "LiteMainTopic";
 const GROUP: &str = "GID-demo";
 /// One message's work: 250 messages a second, and the tenants send 390.
@@ -55,7 +61,7 @@ const DRAIN_WITHIN: Duration = Duration::from_secs(10);
 
 pub(crate) fn run(args: &DemoArgs, output: &Output) -> Result<(), Failure> {
     block_on(async {
-        let account = play(args.phase, output).await.map_err(Failure::Runtime)?;
+        let account = play(args, output).await.map_err(Failure::Runtime)?;
         if output.is_json() {
             let json = serde_json::to_string(&account).map_err(Failure::runtime)?;
             output.data(&json);
@@ -69,8 +75,9 @@ pub(crate) fn run(args: &DemoArgs, output: &Output) -> Result<(), Failure> {
     })
 }
 
-async fn play(phase: Duration, output: &Output) -> anyhow::Result<Account> {
-    let stage = Stage::set(output).await?;
+async fn play(args: &DemoArgs, output: &Output) -> anyhow::Result<Account> {
+    let phase = args.phase;
+    let stage = Stage::set(args, output).await?;
     let mut broken = Vec::new();
     let mut phases = Vec::new();
 
@@ -109,10 +116,11 @@ struct Stage<'o> {
     load: Load,
     bench: Arc<Workbench>,
     host: Host,
+    record: Option<RecordTask>,
 }
 
 impl<'o> Stage<'o> {
-    async fn set(output: &'o Output) -> anyhow::Result<Self> {
+    async fn set(args: &DemoArgs, output: &'o Output) -> anyhow::Result<Self> {
         let clock = Clock::start();
         let broker = Broker::start(Options {
             topics: vec![Topic::new(TOPIC, TopicKind::Lite)],
@@ -124,7 +132,12 @@ impl<'o> Stage<'o> {
         .context("the embedded broker does not start")?;
         let directory = tempfile::tempdir().context("no temporary directory")?;
         fs::create_dir(directory.path().join("policies"))?;
-        let config = config(directory.path(), broker.address())?;
+        if let Some(rules) = &args.shadow {
+            let rules = fs::read(rules).with_context(|| format!("cannot read `{}`", rules.display()))?;
+            fs::write(directory.path().join("policies/trial.toml"), rules)?;
+            fs::write(directory.path().join("policies/trial.wasm"), COMPONENT)?;
+        }
+        let config = config(directory.path(), broker.address(), args.shadow.is_some())?;
         let bench = Workbench::new(clock, WORK)?;
         let worker: Box<dyn Sink> = Box::new(Worker(Arc::clone(&bench)));
         let extras = Extras {
@@ -134,11 +147,15 @@ impl<'o> Stage<'o> {
         };
         let telemetry = Telemetry::default();
         let host = Host::start(&config, clock, &telemetry, extras).await?;
+        if args.shadow.is_some() {
+            ensure_loaded(&host, TRIAL)?;
+        }
+        let record = args.record.as_deref().map(|file| RecordTask::start(&host, FLOW, file)).transpose()?;
         let endpoints = Endpoints::parse(&broker.address().to_string())?;
         let producer =
             Producer::connect(ClientOptions::new(endpoints), clock, telemetry, "demo".into()).await?;
         let load = Load::start(&producer, &TOPIC.into());
-        Ok(Self { output, directory, broker, producer, load, bench, host })
+        Ok(Self { output, directory, broker, producer, load, bench, host, record })
     }
 
     fn policies(&self) -> std::path::PathBuf {
@@ -178,7 +195,7 @@ impl<'o> Stage<'o> {
     async fn wait_for_generation(&self, before: u64) -> anyhow::Result<u64> {
         let deadline = Instant::now() + IN_FORCE_WITHIN;
         loop {
-            let status = self.host.policies().into_iter().next().context("the demo has a policy")?;
+            let status = policy(&self.host, "fair").context("the demo has a policy")?;
             if let Some(active) = status.active.filter(|active| active.generation > before) {
                 return Ok(active.generation);
             }
@@ -206,6 +223,11 @@ impl<'o> Stage<'o> {
         let drained = self.host.drain(Duration::from_secs(3)).await;
         self.producer.close().await;
         let totals = self.host.flows().first().map(|flow| flow.totals).unwrap_or_default();
+        let shadow = self.host.comparisons(FLOW).and_then(|mut compared| compared.remove(TRIAL));
+        let recording = match self.record.take() {
+            Some(record) => Some(record.end().await?),
+            None => None,
+        };
 
         let audit = control.audit();
         let lost = audit.lost().count() as u64;
@@ -233,14 +255,29 @@ impl<'o> Stage<'o> {
             delivered,
             acknowledged: self.load.sent() - unacked,
             lost,
+            shadow: shadow.map(|comparison| Shadowed::of(&comparison)),
+            recording,
             broken,
         })
     }
 }
 
+fn policy(host: &Host, name: &str) -> Option<PolicyStatus> {
+    host.policies().into_iter().find(|status| &*status.name == name)
+}
+
+/// Rules that are wrong are told before half a minute of demo.
+fn ensure_loaded(host: &Host, name: &str) -> anyhow::Result<()> {
+    let status = policy(host, name).context("the policy beside is configured")?;
+    match (status.active, status.last_error) {
+        (None, Some(error)) => bail!("the rules for --shadow are refused: {}", error.reason),
+        _ => Ok(()),
+    }
+}
+
 /// The configuration, read like a user's.
-fn config(directory: &Path, broker: SocketAddr) -> anyhow::Result<Config> {
-    let text = format!(
+fn config(directory: &Path, broker: SocketAddr, shadow: bool) -> anyhow::Result<Config> {
+    let mut text = format!(
         r#"
 [policies.fair]
 component = "fair-share.wasm"
@@ -257,13 +294,18 @@ rocketmq.source.await-duration = "5s"
 [sinks.worker]
 connector = "discard"
 
-[flows.tenants]
+[flows.{FLOW}]
 source = "tenants"
 throttle = "fair"
 sink = "worker"
 key = "property:{TENANT}"
 "#
     );
+    if shadow {
+        text.push_str(&format!(
+            "shadow = \"{TRIAL}\"\n\n[policies.{TRIAL}]\ncomponent = \"trial.wasm\"\nrules = \"trial.toml\"\n"
+        ));
+    }
     let file = directory.join("tidegate.toml");
     fs::write(&file, &text)?;
     Ok(tidegate_config::load(&file, &CATALOG)?)

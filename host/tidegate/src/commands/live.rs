@@ -1,7 +1,8 @@
-//! `tidegate policy reload`, `rollback`, `pause`, `resume`, `status` and `diff`: the policies of a running host.
+//! `tidegate policy reload`, `rollback`, `pause`, `resume`, `status`, `diff` and `record`: the policies of a running host.
 
 mod ago;
 mod diff;
+mod record;
 mod status;
 mod table;
 
@@ -63,6 +64,7 @@ pub(crate) fn run(command: &LiveCommand, output: &Output) -> Result<(), Failure>
             }
             Ok(())
         }
+        LiveCommand::Record(args) => record::run(args, output),
     }
 }
 

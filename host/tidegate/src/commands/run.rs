@@ -103,6 +103,8 @@ async fn serve(args: &RunArgs, config: Config, log: LogHandle) -> Result<(), Fai
             }
         }
     };
+    // Before the API that gives them out.
+    host.end_recordings();
     admin.stop(ADMIN_GRACE).await;
     telemetry.emit(Draining { cause, timeout: drain_timeout });
     let began = clock.now();

@@ -1,6 +1,7 @@
 //! What operators change, and what browsers must not.
 
 use super::*;
+use crate::operate::RecordingWanted;
 
 const RELOAD: &str = "/api/policies/{name}/reload";
 
@@ -85,6 +86,66 @@ async fn a_flow_without_shadows_has_no_comparisons() {
     let server = start(options()).await;
     let answer = ask(server.address(), "GET", "/api/flows/second/comparisons").await;
     assert_eq!(answer.json(), json!({ "flow": "second", "comparisons": [] }));
+}
+
+const RECORDING: &str = "/api/flows/{name}/recording";
+
+async fn record(server: &Server, flow: &str, body: &str) -> Answer {
+    let length = body.len();
+    let head =
+        format!("POST /api/flows/{flow}/recording HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n");
+    send(server.address(), &format!("{head}content-length: {length}\r\n\r\n{body}")).await
+}
+
+/// It is longer than a connection lives and than any other answer may take.
+#[tokio::test]
+async fn a_recording_is_given_out_as_it_comes_to_be() {
+    let brief = Duration::from_millis(50);
+    let options =
+        Options { request_timeout: brief, change_timeout: brief, connection_age_max: brief, ..options() };
+    let server = start(options).await;
+    let body =
+        r#"{"length-ms": 400, "sample": 0.5, "count": 7, "mask": ["token", "x-*"], "mask-keys": true}"#;
+    let answer = record(&server, "first", body).await;
+    assert_eq!((answer.status, answer.header("content-type")), (200, Some("application/x-ndjson")));
+    assert_described(RECORDING, &answer);
+    let wanted = RecordingWanted {
+        length: Duration::from_millis(400),
+        count: Some(7),
+        sample: 0.5,
+        mask: vec!["token".to_owned(), "x-*".to_owned()],
+        mask_keys: true,
+        ..RecordingWanted::default()
+    };
+    assert!(answer.body.contains(&format!("{wanted:?}\n")), "{answer:?}");
+    assert!(answer.body.contains("over\n"), "{answer:?}");
+}
+
+#[tokio::test]
+async fn a_recording_that_is_misunderstood_or_impossible_does_not_begin() {
+    let server = start(options()).await;
+    for (body, word) in [
+        (r#"{"mask_keys": true}"#, "mask_keys"),
+        (r#"{"length-ms": 0}"#, "length-ms"),
+        (r#"{"length-ms": 3600001}"#, "3600000"),
+        (r#"{"sample": 0}"#, "sample"),
+        (r#"{"sample": 1.5}"#, "sample"),
+        ("{", "EOF"),
+    ] {
+        let answer = record(&server, "first", body).await;
+        assert_eq!(answer.status, 400, "{body}: {answer:?}");
+        assert!(answer.json()["error"].as_str().expect("a text").contains(word), "{answer:?}");
+        assert_described(RECORDING, &answer);
+    }
+    let conflict = record(&server, "second", "").await;
+    assert_eq!(conflict.json(), json!({ "error": "8 others look on at this flow already" }));
+    assert_eq!(conflict.status, 409);
+    assert_described(RECORDING, &conflict);
+    let unknown = record(&server, "nobody", "{}").await;
+    assert_eq!(unknown.status, 404);
+    assert_described(RECORDING, &unknown);
+    let got = ask(server.address(), "GET", "/api/flows/first/recording").await;
+    assert_eq!(got.status, 405);
 }
 
 async fn pause(server: &Server, host: &str, headers: &str) -> Answer {

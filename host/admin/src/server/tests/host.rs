@@ -1,8 +1,15 @@
 //! The host that the API's tests look into.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
-use crate::operate::{Operate, OperateError, PauseView, ReloadView, RollbackView, RungOutcome, RungView};
+use axum::body::Bytes;
+use futures::StreamExt as _;
+use futures::stream::{self, BoxStream};
+
+use crate::operate::{
+    Operate, OperateError, PauseView, RecordingWanted, ReloadView, RollbackView, RungOutcome, RungView,
+};
 use crate::view::{
     Breaker, CallFailure, ComparisonView, DifferenceView, FlowState, FlowTotals, FlowView, Generation,
     Inspect, Kept, KeyCount, Origin, PairCount, PolicyMode, PolicyState, PolicyView, Refusal,
@@ -176,6 +183,24 @@ impl Operate for Host {
 
     fn set_paused(&self, policy: &str, paused: bool) -> Result<PauseView, OperateError> {
         Ok(PauseView { policy: known(policy)?.to_owned(), paused, changed: true })
+    }
+
+    /// Says what is wanted, and at the end of its time that it is over.
+    fn record(&self, flow: &str, wanted: RecordingWanted) -> Result<BoxStream<'static, Bytes>, OperateError> {
+        match flow {
+            "first" => {}
+            "second" => {
+                return Err(OperateError::Conflict("8 others look on at this flow already".to_owned()));
+            }
+            _ => return Err(OperateError::Unknown(format!("there is no flow `{flow}` in this host"))),
+        }
+        let length = wanted.length;
+        let told = stream::once(async move { Bytes::from(format!("{wanted:?}\n")) });
+        let over = stream::once(async move {
+            tokio::time::sleep(length.min(Duration::from_secs(5))).await;
+            Bytes::from_static(b"over\n")
+        });
+        Ok(told.chain(over).boxed())
     }
 }
 

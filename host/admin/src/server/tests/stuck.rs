@@ -1,7 +1,10 @@
 //! A host that does not answer, or fails.
 
+use axum::body::Bytes;
+use futures::stream::BoxStream;
+
 use super::*;
-use crate::operate::{OperateError, PauseView, ReloadView, RollbackView};
+use crate::operate::{OperateError, PauseView, RecordingWanted, ReloadView, RollbackView};
 use crate::view::{ComparisonView, FlowView, Inspect, PolicyView};
 
 /// A host whose flows are stuck until the sender is dropped, and that fails on its policies.
@@ -33,6 +36,14 @@ impl Operate for Stuck {
     }
 
     fn set_paused(&self, _policy: &str, _paused: bool) -> Result<PauseView, OperateError> {
+        panic!("a bug");
+    }
+
+    fn record(
+        &self,
+        _flow: &str,
+        _wanted: RecordingWanted,
+    ) -> Result<BoxStream<'static, Bytes>, OperateError> {
         panic!("a bug");
     }
 }

@@ -1,8 +1,10 @@
 //! What the demo shows: a line of bars per phase, and the account at the end.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::Serialize;
+use tidegate_policy::{Comparison, EndCause, Kind};
 
 use super::worker::Tally;
 use crate::output::Output;
@@ -29,8 +31,41 @@ pub(super) struct Account {
     pub(super) delivered: u64,
     pub(super) acknowledged: u64,
     pub(super) lost: u64,
+    /// What the policy of `--shadow` would have done.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) shadow: Option<Shadowed>,
+    /// What `--record` wrote.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) recording: Option<Recorded>,
     /// Promises that were broken, in words; empty when all is well.
     pub(super) broken: Vec<String>,
+}
+
+/// What a policy would have done beside what was done.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) struct Shadowed {
+    compared: u64,
+    differing: u64,
+    pairs: Vec<Pair>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+struct Pair {
+    live: &'static str,
+    shadow: &'static str,
+    count: u64,
+}
+
+/// A recording that was written.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) struct Recorded {
+    pub(super) file: PathBuf,
+    pub(super) end: EndCause,
+    pub(super) recorded: u64,
+    pub(super) missed: u64,
 }
 
 /// Times that a bar of full length stands for, and its length in characters.
@@ -73,8 +108,41 @@ impl Account {
             "messages sent {}   received {}   deferred {}   delivered {}   acknowledged {}   lost {}",
             self.sent, self.received, self.deferred, self.delivered, self.acknowledged, self.lost
         ));
+        if let Some(shadow) = &self.shadow {
+            shadow.show(output);
+        }
+        if let Some(Recorded { file, recorded, missed, .. }) = &self.recording {
+            let missing = if *missed > 0 { format!("; {missed} are missing") } else { String::new() };
+            output.data(&format!("{recorded} decisions in {}{missing}", file.display()));
+        }
         for broken in &self.broken {
             output.data(&format!("broken promise: {broken}"));
+        }
+    }
+}
+
+impl Shadowed {
+    pub(super) fn of(comparison: &Comparison) -> Self {
+        let pair = |((live, shadow), count): (&(Kind, Kind), &u64)| Pair {
+            live: live.label(),
+            shadow: shadow.label(),
+            count: *count,
+        };
+        Self {
+            compared: comparison.compared,
+            differing: comparison.differing(),
+            pairs: comparison.pairs.iter().map(pair).collect(),
+        }
+    }
+
+    fn show(&self, output: &Output) {
+        output.data(&format!(
+            "the rules of --shadow would have decided differently about {} of {} messages",
+            self.differing, self.compared
+        ));
+        for Pair { live, shadow, count } in &self.pairs {
+            let mark = if live == shadow { ' ' } else { '*' };
+            output.data(&format!("{mark} {live:<9}  ->  {shadow:<9}  {count:>8}"));
         }
     }
 }

@@ -19,24 +19,35 @@ use super::engine;
 use super::subject::patient;
 use crate::cli::ReplayArgs;
 use crate::exit::Failure;
-use crate::output::Output;
+use crate::output::{Output, talk};
 
 pub(super) fn run(args: &ReplayArgs, output: &Output) -> Result<(), Failure> {
     let spec = patient(args.settings.spec(args.with.as_deref())?);
-    let reader = open(&args.recording)?;
+    let mut reader = open(&args.recording)?;
     let header = reader.header().clone();
     let mut found = Findings::new(load(&spec, output)?, usize::from(args.top));
-    for recorded in reader {
+    for recorded in &mut reader {
         let recorded =
             recorded.with_context(|| format!("`{}`", args.recording.display())).map_err(Failure::config)?;
         found.note(&recorded);
     }
+    let end = reader.end();
     if output.is_json() {
         let mut value = found.json();
         value["recording"] = json!(header);
+        value["recording-end"] = json!(end);
         output.data(&value.to_string());
     } else {
         found.show(output);
+        // What is missing makes what is shown less sure, and does not belong into it.
+        match end {
+            Some(end) if end.missed > 0 => talk(&format!(
+                "{} decisions are missing in the recording; a policy with a memory may answer differently after a gap",
+                end.missed
+            )),
+            Some(_) => {}
+            None => talk("the recording was broken off: it does not say how it ended"),
+        }
     }
     match found.comparison().differing() {
         differing if differing > 0 && args.fail_on_difference => {

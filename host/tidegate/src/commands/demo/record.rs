@@ -1,0 +1,52 @@
+//! The recording of `tidegate demo --record`.
+
+use std::fs::File;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::Context as _;
+use tidegate_pipeline::{Host, Recording, RecordingOptions};
+use tidegate_policy::{End, Masking};
+use tokio::runtime::Handle;
+use tokio::task::JoinHandle;
+
+use super::report::Recorded;
+
+/// Longer than any demo.
+const LENGTH: Duration = Duration::from_secs(600);
+
+/// Writes while the demo plays.
+#[derive(Debug)]
+pub(super) struct RecordTask {
+    file: PathBuf,
+    writer: JoinHandle<anyhow::Result<End>>,
+}
+
+impl RecordTask {
+    pub(super) fn start(host: &Host, flow: &str, file: &Path) -> anyhow::Result<Self> {
+        let masking = Masking::default();
+        let options = RecordingOptions { length: LENGTH, count_max: u64::MAX, sample: 1.0, masking };
+        let recording = host.record(flow, options).context("the demo has that flow")??;
+        let to = File::create_new(file).with_context(|| format!("`{}` cannot be written", file.display()))?;
+        let runtime = Handle::current();
+        let writer = tokio::task::spawn_blocking(move || write(recording, to, &runtime));
+        Ok(Self { file: file.to_owned(), writer })
+    }
+
+    /// Waits for the last line, which comes when the flow has ended.
+    pub(super) async fn end(self) -> anyhow::Result<Recorded> {
+        let Self { file, writer } = self;
+        let written = writer.await.context("the recording was not written to its end")?;
+        let End { end, recorded, missed } =
+            written.with_context(|| format!("`{}` cannot be written", file.display()))?;
+        Ok(Recorded { file, end, recorded, missed })
+    }
+}
+
+fn write(mut recording: Recording, mut to: File, runtime: &Handle) -> anyhow::Result<End> {
+    while let Some(lines) = runtime.block_on(recording.next_lines()) {
+        to.write_all(&lines)?;
+    }
+    recording.end().cloned().context("it did not end")
+}

@@ -1,0 +1,168 @@
+//! `tidegate policy record`: what a running host's flow decides, in a file.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context as _, anyhow};
+use serde_json::{Value, json};
+use tidegate_policy::{End, EndCause};
+
+use super::block_on;
+use crate::admin_client::{AdminClient, segment};
+use crate::cli::RecordArgs;
+use crate::exit::Failure;
+use crate::output::{Output, talk};
+
+/// How much later than the recording's own time the last line may come.
+const LATE: Duration = Duration::from_secs(15);
+
+pub(super) fn run(args: &RecordArgs, output: &Output) -> Result<(), Failure> {
+    let file = args.output.as_path();
+    let is_stdout = file == Path::new("-");
+    let mut taken = Taken::default();
+    let received = block_on(async {
+        let path = format!("/api/flows/{}/recording", segment(&args.flow));
+        let mut to: Option<Box<dyn Write>> = None;
+        let take = |lines: &[u8]| {
+            // Only once there is something to write: a flow that is not there leaves no file.
+            let to = match &mut to {
+                Some(to) => to,
+                empty => {
+                    empty.insert(if is_stdout { Box::new(io::stdout()) } else { Box::new(create(file)?) })
+                }
+            };
+            taken.note(lines);
+            output.progress(&format!("{} decisions", taken.decisions()));
+            to.write_all(lines)
+                .and_then(|()| to.flush())
+                .with_context(cannot_write(file))
+                .map_err(Failure::Environment)
+        };
+        AdminClient::new(&args.admin.address)
+            .post_and_receive(&path, &wanted(args), args.length + LATE, take)
+            .await
+    });
+    output.progress("");
+    match (received, taken.end()) {
+        (Ok(()), Some(end)) => {
+            tell(args, &end, is_stdout, output);
+            Ok(())
+        }
+        (Err(failure), _) if taken.lines == 0 => Err(failure),
+        (broken_off, _) => {
+            let cause = broken_off.err().map_or_else(String::new, |failure| format!(": {failure}"));
+            Err(Failure::Environment(anyhow!(
+                "the recording was broken off after {} decisions{cause}; `{}` has what came, and can be replayed",
+                taken.decisions(),
+                file.display()
+            )))
+        }
+    }
+}
+
+fn wanted(args: &RecordArgs) -> Value {
+    json!({
+        "length-ms": args.length.as_millis() as u64,
+        "count": args.count,
+        "sample": args.sample,
+        "mask": args.mask,
+        "mask-keys": args.mask_keys,
+        "body-bytes": args.body_bytes,
+    })
+}
+
+fn create(file: &Path) -> Result<File, Failure> {
+    // It has what the messages have.
+    #[cfg(unix)]
+    let mut options = {
+        use std::os::unix::fs::OpenOptionsExt as _;
+        let mut options = OpenOptions::new();
+        options.mode(0o600);
+        options
+    };
+    #[cfg(not(unix))]
+    let mut options = OpenOptions::new();
+    options
+        .write(true)
+        .create_new(true)
+        .open(file)
+        .with_context(cannot_write(file))
+        .map_err(Failure::Environment)
+}
+
+fn cannot_write(file: &Path) -> impl FnOnce() -> String {
+    move || format!("`{}` cannot be written", file.display())
+}
+
+fn tell(args: &RecordArgs, end: &End, is_stdout: bool, output: &Output) {
+    let End { end: cause, recorded, missed } = *end;
+    let (flow, file) = (&args.flow, args.output.display());
+    let told = if output.is_json() {
+        json!({ "flow": flow, "file": args.output, "end": cause, "recorded": recorded, "missed": missed })
+            .to_string()
+    } else {
+        let mut told = format!("{recorded} decisions of {flow} in {file}");
+        if cause == EndCause::Flow {
+            told.push_str("; the flow has ended");
+        }
+        if missed > 0 {
+            told.push_str(&format!(
+                "; {missed} are missing because they came too fast: --sample records only some keys, and the answers of \
+                 a policy with a memory may differ after a gap"
+            ));
+        }
+        told
+    };
+    // Standard output is the recording's then.
+    if is_stdout { talk(&told) } else { output.data(&told) }
+}
+
+/// What came so far.
+#[derive(Debug, Default)]
+struct Taken {
+    /// Whole lines.
+    lines: u64,
+    /// The last of them.
+    last: Vec<u8>,
+    /// What came after it.
+    rest: Vec<u8>,
+}
+
+impl Taken {
+    fn note(&mut self, bytes: &[u8]) {
+        for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
+            self.rest.extend_from_slice(piece);
+            if piece.ends_with(b"\n") {
+                self.lines += 1;
+                self.last = std::mem::take(&mut self.rest);
+            }
+        }
+    }
+
+    /// Without the header and the end.
+    fn decisions(&self) -> u64 {
+        self.lines.saturating_sub(1 + u64::from(self.end().is_some()))
+    }
+
+    fn end(&self) -> Option<End> {
+        serde_json::from_slice(&self.last).ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_counted_in_whatever_pieces_they_come() {
+        let text = b"{\"tidegate-recording\":1}\n{\"a\":1}\n{\"end\":\"time\",\"recorded\":1,\"missed\":0}\n";
+        for size in 1..text.len() {
+            let mut taken = Taken::default();
+            text.chunks(size).for_each(|piece| taken.note(piece));
+            assert_eq!((taken.lines, taken.decisions()), (3, 1));
+            assert_eq!(taken.end(), Some(End { end: EndCause::Time, recorded: 1, missed: 0 }));
+        }
+    }
+}
