@@ -100,7 +100,7 @@ impl Options {
             head_timeout: Duration::from_secs(3),
             request_timeout: Duration::from_secs(10),
             // Longer than the host itself waits for a reload, so that it says what it is busy with.
-            change_timeout: Duration::from_secs(75),
+            change_timeout: Duration::from_secs(165),
             connection_age_max: Duration::from_secs(60),
         }
     }

@@ -340,9 +340,15 @@ pub enum ReloadError {
         #[source]
         source: RollbackError,
     },
-    /// The loader is busy with other candidates or is shutting down.
-    #[error("the loader of policies did not answer within {} s", .0.as_secs())]
+    /// The loader is busy with other candidates.
+    #[error("the loader of policies is busy with other files and did not answer within {} s", .0.as_secs())]
     Busy(Duration),
+    /// As many reloads as can wait for the loader wait already.
+    #[error("too many reloads wait for the loader of policies already")]
+    Crowded,
+    /// The host is shutting down.
+    #[error("the host is shutting down")]
+    Ended,
 }
 
 /// Why a policy did not go back to an earlier generation.

@@ -111,7 +111,12 @@ impl Trial {
         }
         let calls = self.calls.fetch_add(1, Ordering::Relaxed).saturating_add(1);
         let failures = self.failures.fetch_add(1, Ordering::Relaxed).saturating_add(1);
-        failures > FAILURES_ALLOWED && u64::from(failures) * CALLS_PER_FAILURE > u64::from(calls)
+        is_too_much(failures, calls)
+    }
+
+    /// Whether too many calls have failed, and nothing has ended it: there was nothing to go back to.
+    pub(crate) fn is_failing(&self) -> bool {
+        !self.is_over() && is_too_much(self.failures(), self.calls())
     }
 
     /// Ends it when its time has come; true when that is now.
@@ -129,6 +134,10 @@ impl Trial {
     pub(crate) fn end(&self) {
         self.over.store(true, Ordering::Relaxed);
     }
+}
+
+const fn is_too_much(failures: u32, calls: u32) -> bool {
+    failures > FAILURES_ALLOWED && failures as u64 * CALLS_PER_FAILURE > calls as u64
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
+use std::sync::mpsc::{RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -24,8 +24,8 @@ use crate::throttle::Throttle;
 /// Commands that wait for the loader; more means that it is busy compiling.
 const COMMANDS_MAX: usize = 16;
 
-/// How long a caller waits for a reload: the default compile timeout twice.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
+/// How long a caller waits for a reload: the default compile timeout, and what else a loader may be about.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(150);
 
 /// Stack of the loader's thread: guests run on it too.
 const LOADER_STACK_BYTES: usize = 4 << 20;
@@ -206,10 +206,14 @@ impl PolicyHost {
     ) -> Result<ReloadReport, ReloadError> {
         let (answer, answered) = sync_channel(1);
         match self.commands.try_send(command(answer)) {
-            Ok(()) => answered.recv_timeout(ANSWER_TIMEOUT).unwrap_or(Err(ReloadError::Busy(ANSWER_TIMEOUT))),
-            Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {
-                Err(ReloadError::Busy(Duration::ZERO))
-            }
+            Ok(()) => answered.recv_timeout(ANSWER_TIMEOUT).unwrap_or_else(|error| {
+                Err(match error {
+                    RecvTimeoutError::Timeout => ReloadError::Busy(ANSWER_TIMEOUT),
+                    RecvTimeoutError::Disconnected => ReloadError::Ended,
+                })
+            }),
+            Err(TrySendError::Full(_)) => Err(ReloadError::Crowded),
+            Err(TrySendError::Disconnected(_)) => Err(ReloadError::Ended),
         }
     }
 }

@@ -64,7 +64,14 @@ struct Loaded {
     unsettled: Option<(Fingerprint, Instant)>,
     retry: Option<(Instant, Duration)>,
     /// What runs on probation, to be kept when it has passed.
-    on_probation: Option<(Arc<Generation>, Files)>,
+    on_probation: Option<OnProbation>,
+}
+
+struct OnProbation {
+    generation: Arc<Generation>,
+    files: Files,
+    /// Whether it failed and the copy of what ran well was looked for.
+    looked_back: bool,
 }
 
 /// The loader.
@@ -319,7 +326,9 @@ impl Loaded {
         });
         match swapped {
             Ok(_) => {
-                self.on_probation = self.policy.live.load_full().map(|live| (live, files));
+                let live = self.policy.live.load_full();
+                self.on_probation =
+                    live.map(|generation| OnProbation { generation, files, looked_back: false });
                 Ok(Loading::Applied)
             }
             Err(error) => {
@@ -345,18 +354,37 @@ impl Loaded {
         self.policy.used_last_good(&swapped);
     }
 
+    /// What failed is the first to run since the start, and so had nothing to go back to: files that had been rolled
+    /// back before a restart, for one. Goes back to the copy of what ran well, if it is another.
+    fn leave_for_last_good(&self, engine: &Engine, failing: &Generation, last_good: &LastGood) {
+        let spec = self.policy.spec.load_full();
+        let files = spec.last_good.then(|| last_good.load(&self.policy.name)).flatten();
+        let Some(files) = files.filter(|files| digests(files) != failing.digests()) else { return };
+        match Ladder::default().check(engine, &spec, &files, None) {
+            Ok(candidate) => self.policy.leave_failing(failing, candidate, &spec),
+            Err(error) => self.policy.used_last_good(&Err(error)),
+        }
+    }
+
     /// Ends a probation whose time has come, and keeps a copy of what passed.
     fn look_at_probation(&mut self, engine: &Engine, now: Instant, last_good: Option<&LastGood>) {
-        let Some((generation, _)) = &self.on_probation else { return };
+        let Some(OnProbation { generation, looked_back, .. }) = &mut self.on_probation else { return };
         if self.policy.generation_number() != generation.number {
             // It was rolled back, or another one took its place.
             self.on_probation = None;
             return;
         }
+        if generation.trial.is_failing()
+            && !std::mem::replace(looked_back, true)
+            && let Some(last_good) = last_good
+        {
+            let failing = Arc::clone(generation);
+            return self.leave_for_last_good(engine, &failing, last_good);
+        }
         if !generation.trial.handle_time(now) && !generation.trial.is_over() {
             return;
         }
-        let Some((generation, files)) = self.on_probation.take() else { return };
+        let Some(OnProbation { generation, files, .. }) = self.on_probation.take() else { return };
         self.policy.passed(&generation);
         let keeps = self.policy.spec.load().last_good;
         if let Some(last_good) = last_good.filter(|_| keeps)

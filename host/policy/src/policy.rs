@@ -310,12 +310,27 @@ impl Policy {
     /// Goes back to the generation before because the one that runs failed in its probation. False when there is
     /// none, or another one runs already.
     fn roll_back_failing(&self, failing: &Generation, reason: &str) -> bool {
-        let (failures, calls) = (failing.trial.failures(), failing.trial.calls());
-        let number = failing.number;
-        let reason = format!(
-            "generation {number} failed on {failures} of its first {calls} calls, the last time: {reason}"
-        );
-        self.go_back(number, Rung::Probation, "rolled-back", reason).is_some()
+        self.go_back(failing.number, Rung::Probation, "rolled-back", failed_probation(failing, reason))
+            .is_some()
+    }
+
+    /// Goes to what ran well before the start, because the first generation since then failed in its probation.
+    pub(crate) fn leave_failing(&self, failing: &Generation, candidate: Candidate, spec: &PolicySpec) {
+        let ran_well = Generation {
+            number: 0,
+            prepared: candidate.prepared,
+            rules_json: candidate.rules_json,
+            rules_sha256: candidate.rules_sha256,
+            limits: spec.limits,
+            since: failing.since,
+            origin: Origin::LastGood,
+            trial: Trial::passed(),
+        };
+        self.succession.lock().previous.get_or_insert_with(|| Arc::new(ran_well));
+        let last = self.trouble.lock().failure.as_ref().map(|(failure, _)| failure.to_string());
+        let reason = failed_probation(failing, last.as_deref().unwrap_or("no reason is known"));
+        // Another one runs already otherwise.
+        let _ = self.go_back(failing.number, Rung::Probation, "rolled-back", reason);
     }
 
     fn go_back(&self, from: u64, rung: Rung, cause: &'static str, reason: String) -> Option<u64> {
@@ -332,7 +347,8 @@ impl Policy {
             rules_sha256: earlier.rules_sha256.clone(),
             limits: earlier.limits,
             since,
-            origin: Origin::Earlier,
+            // A copy stays one.
+            origin: if earlier.origin == Origin::LastGood { Origin::LastGood } else { Origin::Earlier },
             trial: Trial::passed(),
         });
         self.put_in_force(&generation, &mut succession.alive);
@@ -345,7 +361,7 @@ impl Policy {
             policy: &self.name,
             from,
             generation: generation.number,
-            same_as: earlier.number,
+            same_as: Some(earlier.number).filter(|number| *number > 0),
             cause,
             reason: &trouble.reason,
             version: &generation.prepared.description.version,
@@ -544,6 +560,11 @@ impl Succession {
     fn alive(&self) -> usize {
         self.alive.iter().filter(|generation| generation.strong_count() > 0).count()
     }
+}
+
+fn failed_probation(failing: &Generation, last: &str) -> String {
+    let (number, failures, calls) = (failing.number, failing.trial.failures(), failing.trial.calls());
+    format!("generation {number} failed on {failures} of its first {calls} calls, the last time: {last}")
 }
 
 #[allow(clippy::cast_precision_loss, reason = "milliseconds since 1970 are below 2^53 for 285,000 years")]

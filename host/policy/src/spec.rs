@@ -152,7 +152,7 @@ impl Default for Limits {
             memory_bytes: 64 << 20,
             file_bytes_max: 32 << 20,
             rules_bytes_max: 1 << 20,
-            compile_timeout: Duration::from_secs(30),
+            compile_timeout: Duration::from_secs(120),
             log_bytes_per_call: 4 << 10,
             hostcall_bytes: 256 << 10,
             handles: 1_000,

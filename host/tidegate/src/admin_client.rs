@@ -16,7 +16,7 @@ use crate::exit::Failure;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Longer than the API's own bounds, so that it says itself what took so long.
 const LOOK_TIMEOUT: Duration = Duration::from_secs(15);
-const CHANGE_TIMEOUT: Duration = Duration::from_secs(90);
+const CHANGE_TIMEOUT: Duration = Duration::from_secs(180);
 /// Far more than any answer has.
 const ANSWER_BYTES_MAX: usize = 64 << 20;
 

@@ -117,7 +117,7 @@ fn operate_error(error: &ReloadError) -> OperateError {
     match error {
         ReloadError::Unknown(_) => OperateError::Unknown(text),
         ReloadError::Rejected { .. } | ReloadError::NoRollback { .. } => OperateError::Conflict(text),
-        ReloadError::Busy(_) => OperateError::Busy(text),
+        ReloadError::Busy(_) | ReloadError::Crowded | ReloadError::Ended => OperateError::Busy(text),
     }
 }
 

@@ -124,7 +124,7 @@ pub const POLICY_TABLE: Table = Table {
         option(
             "limits.compile-timeout",
             Kind::Duration { min_millis: 100, max_millis: 600_000 },
-            Default::Value("30s"),
+            Default::Value("120s"),
             "The longest that compiling the component may take.",
         ),
         option(

@@ -3,7 +3,7 @@
 use std::fs;
 use std::time::Duration;
 
-use tidegate_policy::{Cause, PolicySpec, PolicyState, Probation};
+use tidegate_policy::{Answer, Cause, PolicySpec, PolicyState, Probation};
 use tidegate_test_guests::Guest;
 
 use crate::support::{Bench, DELIVERED, ask, caller, rejected, status, wait_for};
@@ -60,6 +60,35 @@ fn the_very_file_of_the_copy_makes_it_a_generation_of_files() {
     bench.write("fair.wasm", Guest::rejecting("kept").component());
     let good = wait_for(&host, "fair", |status| status.state == PolicyState::Active);
     assert_eq!((good.active.unwrap().origin, good.last_error), ("files", None));
+}
+
+/// As after a restart with a file that had been rolled back before it.
+#[test]
+fn a_first_generation_that_fails_in_its_probation_is_left_for_the_copy() {
+    let bench = Bench::new();
+    let spec = ran_well(&bench);
+    bench.write("fair.wasm", Guest::trapping_on_messages().component());
+    let host = bench.host_keeping_copies(vec![PolicySpec { probation: Probation::default(), ..spec }]);
+    let mut caller = caller(&host, "fair");
+    for _ in 0..3 {
+        assert!(matches!(ask(&mut caller, "tenant"), Answer::OnError { cause: Cause::Panic, .. }));
+    }
+    let left = wait_for(&host, "fair", |status| status.counts.rollbacks == 1);
+    assert_eq!(left.state, PolicyState::Outdated);
+    let active = left.active.unwrap();
+    assert_eq!((active.generation, active.origin, active.on_probation), (2, "last-good", false));
+    let error = left.last_error.unwrap();
+    assert_eq!(error.cause, "rolled-back");
+    assert!(error.reason.contains("generation 1 failed on 3 of its first 3 calls"), "{}", error.reason);
+    assert!(error.reason.contains("it panicked"), "{}", error.reason);
+    assert_eq!(ask(&mut caller, "tenant"), rejected("kept"));
+
+    // What failed is known, and does not come back by itself.
+    std::thread::sleep(Duration::from_millis(400));
+    assert_eq!(ask(&mut caller, "tenant"), rejected("kept"));
+    bench.write("fair.wasm", Guest::rejecting("repaired").component());
+    wait_for(&host, "fair", |status| status.state == PolicyState::Active);
+    assert_eq!(ask(&mut caller, "tenant"), rejected("repaired"));
 }
 
 #[test]

@@ -434,8 +434,8 @@ pub struct RolledBack<'a> {
     pub from: u64,
     /// Number of the generation that runs now.
     pub generation: u64,
-    /// Number of the earlier generation that it is the same as.
-    pub same_as: u64,
+    /// Number of the earlier generation that it is the same as; none of a copy from before the start.
+    pub same_as: Option<u64>,
     /// Why, as a label.
     pub cause: &'static str,
     /// Why, as a sentence.
