@@ -39,7 +39,8 @@ use crate::wheel::Wheel;
 ///   forgotten while its lease is ours, but for deliveries of an ordered key behind one that will come again: they
 ///   come again with it.
 /// * First emissions of an ordered key are in order, and its settlements go out in that order, one batch at a time.
-/// * A lease that ran out is not used: not for an emission, not for a settlement, and the late report is told so.
+/// * A lease that ran out is not used for an emission, a renewal or a report, and the late report is told so. An outcome
+///   that came in time and had to wait for its predecessors is still told to the broker, which knows if it counts.
 ///
 /// # Renewal
 /// Off until [`handle_renewal_options`](Self::handle_renewal_options) turns it on, which may be done at any time. From

@@ -110,6 +110,10 @@ pub(crate) struct Renewing {
     pub(crate) phase: Phase,
     /// When to ask next.
     pub(crate) ask_at: Instant,
+    /// Not before this, however often leases and options change.
+    pub(crate) not_before: Instant,
+    /// The question comes at most so long before the end of the lease that counts now.
+    pub(crate) lead_max: Duration,
     /// What the lease was taken for at first.
     pub(crate) length: Duration,
     pub(crate) renewals: u32,

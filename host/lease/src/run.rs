@@ -8,7 +8,8 @@
 //! * They are emitted in order. An outcome waits for its predecessors; accepted ones then go out together.
 //! * While something of a key is on its way to the broker nothing else of it is sent, so that a deferral, too, is told
 //!   only when its predecessors are settled.
-//! * Nothing that will come again is sent while renewals of the key are on their way: what arrives last decides.
+//! * Nothing that will come again is sent while renewals of the key are on their way, nor the other way round: what
+//!   arrives last decides.
 //! * What will come again (a deferral, a release, a lease that ran out, a failed settlement) ends the run there:
 //!   everything after it comes again as well.
 //! * A delivery of a message that is already held means that the broker has begun the key anew, and so does the run.
@@ -32,6 +33,8 @@ pub(crate) struct Run {
     pub(crate) next: Option<u32>,
     /// How many the settler has.
     pub(crate) on_way: u32,
+    /// Whether what the settler has will come again: then it is one alone, and speaks for the whole key.
+    pub(crate) gives_back: bool,
     /// Renewals that the settler has, those of deliveries that are gone included.
     pub(crate) renewing: u32,
     /// Told from earlier lives: goes up whenever everything not yet sent was given up.
@@ -88,6 +91,7 @@ impl Runs {
             deliveries: List::default(),
             next: None,
             on_way: 0,
+            gives_back: false,
             renewing: 0,
             epoch: 0,
         }) as u32;

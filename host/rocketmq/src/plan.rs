@@ -2,7 +2,12 @@
 //!
 //! Acknowledgements of one topic go out together. Calls of one *stage* may run at the same time; settlements of one
 //! ordered key (lite topic, message group) that need several calls are spread over stages, in their order: a broker
-//! does not keep an acknowledgement while an earlier message of the lite topic is open (measured).
+//! does not keep an acknowledgement while an earlier message of the lite topic is open, and a deferral and a renewal of
+//! one lite topic undo each other, so that the last to arrive counts (measured).
+//!
+//! Renewals that follow each other share a stage, since each moves the end of its own message's lease and no other's
+//! (measured): a key with many deliveries is renewed in the time of a few calls. What comes before them of their key is
+//! answered first, and what comes after them waits for them all.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -33,24 +38,34 @@ pub(crate) enum CallKind {
     Forward,
 }
 
-/// Plans a batch: stages of calls.
+/// Where the last settlement of an ordered key is planned so far.
+#[derive(Clone, Copy)]
+struct Last {
+    stage: usize,
+    call: usize,
+    /// Whether it is a renewal, beside which others may go.
+    renews: bool,
+}
+
+/// Plans a batch, in which no message is twice: stages of calls.
 pub(crate) fn stages(batch: &[Settlement]) -> Vec<Vec<Call>> {
     let mut stages: Vec<Vec<Call>> = Vec::new();
-    let mut last_of_key: HashMap<&str, (usize, usize)> = HashMap::new();
+    let mut last_of_key: HashMap<&str, Last> = HashMap::new();
     for (at, settlement) in batch.iter().enumerate() {
         let message = &settlement.message;
         let key = message.lite_topic.as_deref().or(message.group.as_deref());
         let last = key.and_then(|key| last_of_key.get(key).copied());
         let kind = kind_of(settlement);
+        let renews = matches!(settlement.verb, Verb::Renew(_));
+        let from = last.map_or(0, |last| if last.renews && renews { last.stage } else { last.stage + 1 });
         let place = match last {
-            Some(place) if joins(&stages[place.0][place.1], kind, settlement, batch) => Some(place),
-            _ => {
-                let from = last.map_or(0, |(stage, _)| stage + 1);
-                find_ack(&stages, from, kind, settlement, batch)
+            Some(Last { stage, call, .. }) if joins(&stages[stage][call], kind, settlement, batch) => {
+                Some((stage, call))
             }
+            _ => find_ack(&stages, from, kind, settlement, batch),
         };
         let (stage, call) = place.unwrap_or_else(|| {
-            let stage = last.map_or(0, |(stage, _)| stage + 1);
+            let stage = from;
             if stages.len() <= stage {
                 stages.resize_with(stage + 1, Vec::new);
             }
@@ -59,7 +74,7 @@ pub(crate) fn stages(batch: &[Settlement]) -> Vec<Vec<Call>> {
         });
         stages[stage][call].members.push(at);
         if let Some(key) = key {
-            last_of_key.insert(key, (stage, call));
+            last_of_key.insert(key, Last { stage, call, renews });
         }
     }
     stages

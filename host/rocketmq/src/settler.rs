@@ -15,7 +15,8 @@ use crate::fault::CallError;
 use crate::plan::{self, ENTRIES_MAX};
 use calls::perform;
 
-/// Calls of one batch at the same time. Changes go out one by one, so that a batch of deferrals is as many calls.
+/// Calls of one batch at the same time. A change is about one message, so that a batch of deferrals or renewals is as
+/// many calls.
 const CALLS_IN_FLIGHT_MAX: usize = ENTRIES_MAX;
 
 /// Settles deliveries of one consumer, and of others of its group.

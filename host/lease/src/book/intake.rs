@@ -8,7 +8,6 @@ use super::LeaseBook;
 use crate::attempts::Record;
 use crate::entry::{Entry, Links, Place, Plan, State};
 use crate::event::{BookEvent, RerunKind, RunEnd};
-use crate::renewal::Phase;
 use crate::wheel::Timing;
 
 /// How a delivery relates to what the book holds.
@@ -109,8 +108,7 @@ impl LeaseBook {
             work.overtaken = false;
         }
         self.begin_anew(at, delivery.lease);
-        let entry = &self.entries[at];
-        if !matches!(entry.state, State::Settling(_)) && entry.renewing.phase != Phase::Sent {
+        if !matches!(self.entries[at].state, State::Settling(_)) {
             self.set_timer(at);
         }
         if let (Some(run), None) = (run, self.entries[at].run) {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tidegate_model::{DeliveryId, Handle, Instant, Renewal, SettleError, SettleFault, Settlement, Verb};
 
 use super::LeaseBook;
-use crate::entry::{InRun, Place, Plan, State};
+use crate::entry::{Entry, InRun, Place, Plan, State};
 use crate::event::BookEvent;
 use crate::list::List;
 use crate::renewal::{
@@ -25,17 +25,14 @@ impl LeaseBook {
             if renewal.is_none() || self.entries[at].renewing.phase == Phase::Due {
                 self.cancel_renewal(at);
             }
-            let entry = &mut self.entries[at];
-            if matches!(entry.state, State::Settling(_) | State::Sent { .. })
-                || entry.renewing.phase == Phase::Sent
-            {
+            if matches!(self.entries[at].state, State::Settling(_) | State::Sent { .. }) {
                 continue;
             }
-            let ahead = renewal.map_or(Duration::ZERO, |options| options.ahead);
-            // Two questions stay apart, however often the options change.
-            let spaced = if entry.renewing.renewals > 0 { now + SPACING } else { now };
-            entry.renewing.ask_at = (entry.expires_at - ahead).max(spaced);
-            self.set_timer(at);
+            self.entries[at].renewing.ask_at = self.next_question(at, now);
+            // When a renewal is on its way, its result sets the timer.
+            if self.entries[at].renewing.phase != Phase::Sent {
+                self.set_timer(at);
+            }
         }
     }
 
@@ -64,7 +61,7 @@ impl LeaseBook {
         if self.entries[at].renewing.phase == Phase::Asked {
             self.entries[at].renewing.phase = Phase::Quiet;
         }
-        let concerned = self.spoken_for(at);
+        let concerned: Vec<u32> = self.spoken_for(at).collect();
         if concerned.is_empty() {
             self.renewals.overtaken += 1;
         }
@@ -72,6 +69,10 @@ impl LeaseBook {
             match answer {
                 Renewal::Renew(length) => self.plan_renewal(now, at, length),
                 Renewal::Release => match self.entries[at].state {
+                    State::Received | State::Queued if self.has_ended(now, at) => {
+                        self.expire(now, at);
+                        return;
+                    }
                     State::Received | State::Queued => {
                         self.settle(now, at, Plan::Release);
                         // Those behind it come again with it, and are gone.
@@ -107,11 +108,15 @@ impl LeaseBook {
             }
             let leader = self.leader(at);
             match self.entries[leader].renewing.phase {
-                // What is behind it comes again with it.
-                Phase::Lapsed => self.lapse(at),
-                Phase::Asked | Phase::Planned(_) | Phase::Sent => self.look_again(at, now + SPACING),
+                // What is behind a lapsed one comes again with it, unless that is settled in time.
+                Phase::Asked | Phase::Planned(_) | Phase::Sent | Phase::Lapsed => {
+                    self.look_again(at, now + SPACING);
+                }
                 // An answer about another one renewed it before the one about itself came.
                 _ if self.asked.contains(&self.entries[leader].id) => self.look_again(at, now + SPACING),
+                Phase::Quiet | Phase::Due if self.entries[leader].renewing.not_before > now => {
+                    self.look_again(at, self.entries[leader].renewing.not_before);
+                }
                 Phase::Quiet | Phase::Due => {
                     if leader != at {
                         // The answer will speak for it.
@@ -119,7 +124,7 @@ impl LeaseBook {
                         self.leave_renewal(leader);
                     }
                     if self.may_be_kept(leader) {
-                        return Some(self.question(now, leader, self.entries[at].expires_at));
+                        return Some(self.question(now, leader));
                     }
                     self.lapse(leader);
                 }
@@ -138,12 +143,11 @@ impl LeaseBook {
                 self.expire(now, at);
                 continue;
             }
-            let length = self.limited(now, at, wish);
-            if now + length <= self.entries[at].expires_at {
+            let Some(length) = self.worthwhile(now, at, wish) else {
                 self.renewing_over(now, at);
-                self.look_again(at, self.next_question(now, at, length));
                 continue;
-            }
+            };
+            self.note_cut(at, wish, length);
             self.wheel.remove(&mut self.entries, at);
             let entry = &mut self.entries[at];
             entry.renewing.phase = Phase::Sent;
@@ -198,10 +202,11 @@ impl LeaseBook {
         }
     }
 
-    /// Whether the lease ran out. While a renewal is on its way nobody knows.
+    /// Whether the lease ran out. While its renewal is on its way nobody knows.
     pub(super) fn has_ended(&self, now: Instant, at: u32) -> bool {
         let entry = &self.entries[at];
-        entry.expires_at <= now && entry.renewing.phase != Phase::Sent
+        entry.expires_at <= now
+            && self.flights.get(&entry.id).is_none_or(|flight| flight.batch != entry.batch)
     }
 
     /// What is known of the renewals of a delivery that just came.
@@ -210,6 +215,8 @@ impl LeaseBook {
         Renewing {
             phase: Phase::Quiet,
             ask_at: expires_at - ahead,
+            not_before: Instant::ZERO,
+            lead_max: Duration::MAX,
             length,
             renewals: 0,
             failures: 0,
@@ -227,7 +234,9 @@ impl LeaseBook {
             phase @ (Phase::Sent | Phase::Asked) => phase,
             _ => Phase::Quiet,
         };
-        *renewing = Renewing { phase, turn_missed: renewing.turn_missed, ..fresh };
+        let (not_before, turn_missed) = (renewing.not_before, renewing.turn_missed);
+        let ask_at = fresh.ask_at.max(not_before);
+        *renewing = Renewing { phase, ask_at, not_before, turn_missed, ..fresh };
     }
 
     /// Times the delivery: for its question, or for the end of its lease.
@@ -291,33 +300,29 @@ impl LeaseBook {
     }
 
     /// All whose renewal an answer about `at` speaks for, in order.
-    fn spoken_for(&self, at: u32) -> Vec<u32> {
+    fn spoken_for(&self, at: u32) -> impl Iterator<Item = u32> {
         let entry = &self.entries[at];
-        let may = |at: &u32| {
+        let current = entry.run.filter(|run| self.runs[*run].epoch == entry.epoch);
+        let alone = entry.run.is_none().then_some(at);
+        let first = current.and_then(|run| self.runs[run].deliveries.front());
+        let in_run = std::iter::successors(first, |at| List::<InRun>::next(&self.entries, *at));
+        alone.into_iter().chain(in_run).filter(|at| {
             let phase = self.entries[*at].renewing.phase;
             self.is_renewable(*at) && !matches!(phase, Phase::Sent | Phase::Planned(_) | Phase::Lapsed)
-        };
-        match entry.run {
-            None => Some(at).into_iter().filter(may).collect(),
-            Some(run) if self.runs[run].epoch == entry.epoch => {
-                let first = self.runs[run].deliveries.front();
-                std::iter::successors(first, |at| List::<InRun>::next(&self.entries, *at))
-                    .filter(may)
-                    .collect()
-            }
-            Some(_) => Vec::new(),
-        }
+        })
     }
 
-    fn question(&mut self, now: Instant, at: u32, first_end: Instant) -> RenewalQuestion {
+    fn question(&mut self, now: Instant, at: u32) -> RenewalQuestion {
         self.keys.age(now);
         self.renewals.asked += 1;
         self.entries[at].renewing.phase = Phase::Asked;
+        self.entries[at].renewing.not_before = now + SPACING;
+        let first_end = self.spoken_for(at).map(|at| self.entries[at].expires_at).min();
         let entry = &self.entries[at];
         self.asked.insert(entry.id);
         RenewalQuestion {
             about: self.decide(now, at),
-            remaining: entry.expires_at.min(first_end).saturating_since(now),
+            remaining: first_end.unwrap_or(entry.expires_at).saturating_since(now),
             length: entry.renewing.length,
             renewals: entry.renewing.renewals,
             emitted: matches!(entry.state, State::Emitted(_)),
@@ -342,6 +347,10 @@ impl LeaseBook {
             // Whoever pops its timer next finds it, and with it those behind it.
             return;
         }
+        // Looked at here as well, since what is planned misses its turn to be emitted.
+        if self.worthwhile(now, at, length).is_none() {
+            return;
+        }
         self.entries[at].renewing.phase = Phase::Planned(length);
         self.renewals_planned.push_back(&mut self.entries, at);
     }
@@ -353,19 +362,20 @@ impl LeaseBook {
         self.set_timer(at);
     }
 
-    fn look_again(&mut self, at: u32, when: Instant) {
-        let renewing = &mut self.entries[at].renewing;
-        if renewing.phase == Phase::Lapsed {
+    /// Asks about it when its time comes, but not before `earliest`.
+    fn look_again(&mut self, at: u32, earliest: Instant) {
+        if self.entries[at].renewing.phase == Phase::Lapsed {
             return;
         }
-        renewing.ask_at = when;
+        self.entries[at].renewing.ask_at = self.next_question(at, earliest);
         self.set_timer(at);
     }
 
-    /// When to ask again after a lease that ends `length` after `now`.
-    fn next_question(&self, now: Instant, at: u32, length: Duration) -> Instant {
+    /// When the time comes to ask about it, if that is not before `earliest`.
+    fn next_question(&self, at: u32, earliest: Instant) -> Instant {
         let ahead = self.renewal.map_or(Duration::ZERO, |options| options.ahead);
-        (self.entries[at].expires_at - ahead.min(length / 2)).max(now + SPACING)
+        let Entry { expires_at, renewing, .. } = &self.entries[at];
+        (*expires_at - ahead.min(renewing.lead_max)).max(earliest).max(renewing.not_before)
     }
 
     /// Whether the valve leaves a message more time to be kept. Says so when it does not.
@@ -377,16 +387,30 @@ impl LeaseBook {
         !spent
     }
 
-    /// The longest renewal up to `wish` that the limits allow. Says so when it is cut.
-    fn limited(&mut self, now: Instant, at: u32, wish: Duration) -> Duration {
+    /// For how long to renew it when `wish` is asked for, within the limits; when it is not worth it, asks again later.
+    fn worthwhile(&mut self, now: Instant, at: u32, wish: Duration) -> Option<Duration> {
         let entry = &self.entries[at];
+        if entry.run.is_some_and(|run| self.runs[run].gives_back) {
+            self.look_again(at, now + SPACING);
+            return None;
+        }
         let left = self.options.valves.max_total_deferral.saturating_sub(entry.renewing.kept);
         let longest = entry.expires_at.saturating_since(now).saturating_add(left);
         let longest = longest.min(self.renewal.map_or(wish, |options| options.length_max));
-        if wish > longest {
+        let length = wish.min(longest);
+        if now + length > entry.expires_at {
+            return Some(length);
+        }
+        self.note_cut(at, wish, length);
+        self.entries[at].renewing.lead_max = length / 2;
+        self.look_again(at, now + SPACING);
+        None
+    }
+
+    fn note_cut(&mut self, at: u32, wish: Duration, length: Duration) {
+        if length < wish {
             self.note_limit(at, Valve::Length);
         }
-        wish.min(longest)
     }
 
     fn note_limit(&mut self, at: u32, valve: Valve) {
@@ -414,17 +438,19 @@ impl LeaseBook {
         }
         let (message, kept) = (entry.message.id.clone(), renewing.kept);
         self.attempts.change(&message, |record| record.kept = kept);
-        self.entries[at].renewing.ask_at = self.next_question(now, at, flight.length);
+        self.entries[at].renewing.lead_max = flight.length / 2;
+        self.entries[at].renewing.ask_at = self.next_question(at, now + SPACING);
     }
 
     /// The renewal failed: the lease is as it was, or gone.
     fn keep_not(&mut self, now: Instant, at: u32, error: SettleError) {
+        let ask_at = self.next_question(at, now + SPACING);
         let entry = &mut self.entries[at];
         match error.fault {
             SettleFault::LeaseGone => entry.expires_at = entry.expires_at.min(now),
             SettleFault::Broker => {
                 entry.renewing.failures += 1;
-                entry.renewing.ask_at = now + SPACING;
+                entry.renewing.ask_at = ask_at;
                 if entry.renewing.failures >= FAILURES_MAX {
                     entry.renewing.phase = Phase::Lapsed;
                 }

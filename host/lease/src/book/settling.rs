@@ -98,6 +98,9 @@ impl LeaseBook {
             self.runs[run].on_way += 1;
         }
         let last = !matches!(&self.entries[at].state, State::Settling(plan) if plan.comes_again());
+        if let Some(run) = self.entries[at].run {
+            self.runs[run].gives_back = !last;
+        }
         let state = self.set_state(at, State::Sent { last });
         let State::Settling(plan) = state else {
             self.bug("a delivery without an outcome was about to be settled", Some(self.entries[at].id));
@@ -134,6 +137,7 @@ impl LeaseBook {
         let message = entry.message.id.clone();
         if let Some(run) = run {
             self.runs[run].on_way -= 1;
+            self.runs[run].gives_back = false;
         }
         match error {
             // A deferral was counted when it was sent.

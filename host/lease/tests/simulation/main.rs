@@ -18,17 +18,24 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use crate::oracle::Seen;
 use crate::world::World;
 
-/// Seeds of an ordinary run: a second or two without optimisation.
+/// Seeds of an ordinary run: a few seconds without optimisation.
 const SEEDS: u64 = 400;
+/// Seeds that failed once, run beside those.
+const PINNED: [u64; 2] = [
+    // A renewal failed and was asked about again at once, though by options that had changed meanwhile it was not due.
+    8_222,
+    // A lease that came anew ended while a renewal of the one before was on its way, and a report was still taken.
+    43_308,
+];
 
 #[test]
 fn the_promises_hold_whatever_happens() {
     let number = |name| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
-    let seeds = match number("SIMULATION_SEED") {
-        Some(seed) => seed..seed + 1,
-        None => 0..number("SIMULATION_SEEDS").unwrap_or(SEEDS),
+    let seeds: Vec<u64> = match number("SIMULATION_SEED") {
+        Some(seed) => vec![seed],
+        None => PINNED.into_iter().chain(0..number("SIMULATION_SEEDS").unwrap_or(SEEDS)).collect(),
     };
-    let whole = seeds.end - seeds.start > 100;
+    let whole = seeds.len() > 100;
     let mut seen = Seen::default();
     for seed in seeds {
         match catch_unwind(AssertUnwindSafe(|| World::new(seed).run())) {
@@ -53,6 +60,7 @@ fn the_promises_hold_whatever_happens() {
             seen.failed,
             seen.overtaken_reports,
             seen.late_reports,
+            seen.asked,
             seen.renewed,
             seen.renewed_then_done,
         ];

@@ -1,18 +1,20 @@
 //! What must hold, whatever happens.
 
+mod renewing;
+
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use tidegate_lease::{
-    BookEvent, Counts, Decide, Exhausted, Options, RenewalOptions, RenewalQuestion, RerunKind, RunEnd, Stage,
-    Taken, Valves,
+    BookEvent, Counts, Decide, Exhausted, Options, RenewalOptions, RerunKind, RunEnd, Stage, Taken, Valves,
 };
 use tidegate_model::{
-    Delivery, DeliveryId, Emission, Handle, Instant, MessageId, Outcome, Renewal, SettleError, SettleFault,
-    Settlement, Verb, Verdict,
+    Delivery, DeliveryId, Emission, Handle, Instant, MessageId, Outcome, SettleError, Settlement, Verb,
+    Verdict,
 };
 
 use crate::broker::{BODY_BYTES_MAX, Broker, generation, parse};
+use renewing::{Lease, Renewing};
 
 /// The promises, with what is needed to judge them.
 pub(crate) struct Oracle {
@@ -21,14 +23,12 @@ pub(crate) struct Oracle {
     deliveries: HashMap<DeliveryId, Cause>,
     /// By ordered topic.
     orders: HashMap<usize, Order>,
-    /// Settlements on their way, by id: the topic and the batch.
-    on_way: HashMap<DeliveryId, (usize, u64)>,
-    /// Renewals on their way, by id: the serial, and when they were sent.
-    renewals: HashMap<DeliveryId, (u64, Instant)>,
-    /// The topics of those.
-    renewal_topics: HashMap<DeliveryId, usize>,
-    /// Whether a renewal policy has kept or given back anything.
-    renews: bool,
+    /// Settlements on their way.
+    on_way: HashMap<DeliveryId, OnWay>,
+    /// Deliveries that a sink was given, and those whose settlement was sent.
+    emitted: HashSet<DeliveryId>,
+    settled: HashSet<DeliveryId>,
+    renewing: Renewing,
     draining: bool,
     /// Whether the book remembers the attempts of every message there is.
     tracks_all: bool,
@@ -49,6 +49,7 @@ pub(crate) struct Seen {
     pub(crate) failed: u64,
     pub(crate) overtaken_reports: u64,
     pub(crate) late_reports: u64,
+    pub(crate) asked: u64,
     pub(crate) renewed: u64,
     pub(crate) renewed_then_done: u64,
 }
@@ -66,6 +67,7 @@ impl std::ops::AddAssign for Seen {
         self.failed += other.failed;
         self.overtaken_reports += other.overtaken_reports;
         self.late_reports += other.late_reports;
+        self.asked += other.asked;
         self.renewed += other.renewed;
         self.renewed_then_done += other.renewed_then_done;
     }
@@ -73,12 +75,15 @@ impl std::ops::AddAssign for Seen {
 
 #[derive(Default)]
 struct Known {
+    topic: usize,
+    ordered: bool,
     /// Newest lease that the host was given.
     serial: u64,
     expires_at: Instant,
     /// How often that lease was renewed, by the newest handle, and whether another renewal is on its way.
     generation: u64,
     renewing: bool,
+    lease: Lease,
     /// Deliveries whose lease the book gave up, or whose renewal was told that it is gone.
     gone: HashSet<DeliveryId>,
     emitted: bool,
@@ -111,14 +116,20 @@ enum Cause {
     Outcome { outcome: Outcome, attempt: u32 },
 }
 
+/// A settlement on its way.
+struct OnWay {
+    topic: usize,
+    ordered: bool,
+    batch: u64,
+    gives_back: bool,
+}
+
 #[derive(Default)]
 struct Order {
     /// Offset after the last first emission.
     emitted_to: usize,
     /// By offset: the serial with which an accept or reject was sent, and whether it was answered OK.
     sent: HashMap<usize, (u64, bool)>,
-    /// A lease ran out, or a settlement failed, and something was held behind it.
-    head_lost: bool,
 }
 
 impl Oracle {
@@ -129,9 +140,9 @@ impl Oracle {
             deliveries: HashMap::new(),
             orders: HashMap::new(),
             on_way: HashMap::new(),
-            renewals: HashMap::new(),
-            renewal_topics: HashMap::new(),
-            renews: false,
+            emitted: HashSet::new(),
+            settled: HashSet::new(),
+            renewing: Renewing::default(),
             draining: false,
             tracks_all,
             seen: Seen::default(),
@@ -142,11 +153,15 @@ impl Oracle {
     pub(crate) fn host_died(&mut self) {
         self.deliveries.clear();
         self.on_way.clear();
-        self.renewals.clear();
+        self.emitted.clear();
+        self.settled.clear();
+        self.renewing = Renewing::default();
         self.draining = false;
         for known in self.messages.values_mut() {
             known.working.clear();
+            known.expires_at = Instant::ZERO;
             known.renewing = false;
+            known.lease = Lease::default();
             // A new process has forgotten the attempts.
             known.given_back = 0;
             known.deferred = Duration::ZERO;
@@ -158,10 +173,12 @@ impl Oracle {
         self.draining = true;
     }
 
-    pub(crate) fn received(&mut self, delivery: &Delivery) {
+    pub(crate) fn received(&mut self, now: Instant, delivery: &Delivery) {
         let known = self.messages.entry(delivery.message.id.clone()).or_default();
-        let (_, _, serial) = parse(&delivery.handle);
+        let (topic, _, serial) = parse(&delivery.handle);
+        (known.topic, known.ordered) = (topic, delivery.order.is_some());
         if serial > known.serial {
+            known.lease.begin_anew(now, !known.working.is_empty());
             known.serial = serial;
             known.expires_at = delivery.expires_at;
             known.generation = 0;
@@ -213,6 +230,8 @@ impl Oracle {
     pub(crate) fn emitted(&mut self, now: Instant, emission: &Emission) {
         self.seen.emitted += 1;
         let id = &emission.message.id;
+        assert!(self.emitted.insert(emission.id), "{id}: {} emitted twice", emission.id);
+        assert!(!self.settled.contains(&emission.id), "{id}: emitted after it was settled");
         match self.deliveries.get(&emission.id) {
             Some(Cause::Verdict { verdict: Verdict::Deliver, .. }) => {}
             Some(Cause::Verdict { verdict: Verdict::Defer(_), attempt, deferred }) => {
@@ -290,9 +309,16 @@ impl Oracle {
         }
     }
 
-    pub(crate) fn sent(&mut self, now: Instant, broker: &Broker, batch: u64, settlement: &Settlement) {
+    pub(crate) fn sent(
+        &mut self,
+        now: Instant,
+        broker: &Broker,
+        batch: u64,
+        settlement: &Settlement,
+        renewal: Option<&RenewalOptions>,
+    ) {
         if let Verb::Renew(length) = settlement.verb {
-            self.renewal_sent(now, settlement, length);
+            self.renewal_sent(now, settlement, length, renewal);
             return;
         }
         self.check_cause(settlement);
@@ -302,27 +328,22 @@ impl Oracle {
         assert_eq!(serial, known.serial, "{id}: settled with an old handle");
         assert_eq!(generation(&settlement.handle), known.generation, "{id}: settled with an old handle");
         assert!(!known.renewing, "{id}: settled while it is renewed");
-        if let Verb::Defer(_) | Verb::Release = settlement.verb {
-            let of_key = self.renewals.keys().filter(|id| self.renewal_topics[*id] == topic).count();
-            assert!(
-                of_key == 0 || !broker.topics[topic].ordered,
-                "{id}: given back while its key is renewed"
-            );
-        }
-        if let Verb::Defer(_) | Verb::Release = settlement.verb {
-            // What goes back for the sake of a lost head had no turn.
-            let for_head = self.orders.get(&topic).is_some_and(|order| order.head_lost);
-            known.given_back += u32::from(settlement.verb != Verb::Release || !for_head);
+        let ordered = broker.topics[topic].ordered;
+        let gives_back = matches!(settlement.verb, Verb::Defer(_) | Verb::Release);
+        if gives_back {
+            known.given_back += u32::from(settlement.verb != Verb::Release || !known.lease.may_follow_head);
             if let Verb::Defer(delay) = settlement.verb {
                 assert!(delay <= self.options.valves.max_invisible_duration, "{id}: deferred by {delay:?}");
                 known.deferred += delay;
                 known.deferred_since += delay;
             }
         }
-        if broker.topics[topic].ordered {
+        if ordered {
+            assert!(!gives_back || !self.is_renewed(topic), "{id}: given back while its key is renewed");
             self.check_order(broker, batch, settlement, (topic, offset, serial));
         }
-        assert!(self.on_way.insert(settlement.id, (topic, batch)).is_none(), "{id}: settled twice");
+        assert!(self.settled.insert(settlement.id), "{id}: settled twice");
+        self.on_way.insert(settlement.id, OnWay { topic, ordered, batch, gives_back });
     }
 
     /// A settlement comes from the verdict or report of the very delivery, and says what that said.
@@ -331,16 +352,13 @@ impl Oracle {
         let id = &settlement.message.id;
         let cause = self.deliveries.get(&settlement.id);
         let fits = match (&settlement.verb, cause) {
-            (Verb::Release, _) if self.draining => true,
-            // A renewal policy may give back whatever is not emitted, and a renewed tail is given back with its head.
-            (Verb::Release, cause) if self.renews => {
-                !matches!(cause, Some(Cause::Outcome { outcome, .. }) if *outcome != Outcome::Released)
-            }
+            (Verb::Release, Some(Cause::Outcome { outcome: Outcome::Released, .. })) => true,
+            (Verb::Release, Some(Cause::Outcome { .. })) => self.draining,
+            (Verb::Release, _) => self.draining || self.may_go_back(settlement),
             (Verb::Accept, Some(Cause::Verdict { verdict: Verdict::Discard { .. }, .. }))
             | (Verb::Reject { .. }, Some(Cause::Verdict { verdict: Verdict::Reject { .. }, .. }))
             | (Verb::Accept, Some(Cause::Outcome { outcome: Outcome::Accepted, .. }))
-            | (Verb::Reject { .. }, Some(Cause::Outcome { outcome: Outcome::Rejected { .. }, .. }))
-            | (Verb::Release, Some(Cause::Outcome { outcome: Outcome::Released, .. })) => true,
+            | (Verb::Reject { .. }, Some(Cause::Outcome { outcome: Outcome::Rejected { .. }, .. })) => true,
             (Verb::Reject { .. }, Some(Cause::Verdict { verdict: Verdict::Defer(_), attempt, deferred })) => {
                 valves.exhausted == Exhausted::Reject
                     && (*attempt >= valves.max_delivery_attempt || is_spent(*deferred, &valves))
@@ -368,19 +386,26 @@ impl Oracle {
         assert!(fits, "{id}: {} has no cause", settlement.verb);
     }
 
+    /// Whether it may be given back though nobody reported so: a renewal policy may say that of whatever is not emitted,
+    /// and a tail that was renewed is given back when its head is lost.
+    fn may_go_back(&self, settlement: &Settlement) -> bool {
+        let lease = &self.messages[&settlement.message.id].lease;
+        !self.emitted.contains(&settlement.id) && (lease.may_go_back || lease.may_follow_head)
+    }
+
     fn check_order(&mut self, broker: &Broker, batch: u64, settlement: &Settlement, at: (usize, usize, u64)) {
         let (topic, offset, serial) = at;
         let id = &settlement.message.id;
-        for (other, (_, other_batch)) in self.on_way.iter().filter(|(_, (other, _))| *other == topic) {
-            assert_eq!(*other_batch, batch, "{id}: sent while {other} of its key is on its way");
+        for (other, way) in self.on_way.iter().filter(|(_, way)| way.topic == topic) {
+            assert_eq!(way.batch, batch, "{id}: sent while {other} of its key is on its way");
         }
-        let alone = !self.on_way.values().any(|(other, _)| *other == topic);
+        let alone = !self.on_way.values().any(|way| way.topic == topic);
         let order = self.orders.entry(topic).or_default();
         let stored = &broker.topics[topic].messages;
         if stored[offset].serial == serial {
             let open = stored.iter().enumerate().take(offset).skip(broker.topics[topic].frontier);
             // A renewed one whose head is lost goes back, and with it all behind that head.
-            let lost = settlement.verb == Verb::Release && std::mem::take(&mut order.head_lost);
+            let lost = settlement.verb == Verb::Release && self.messages[id].lease.may_follow_head;
             for (earlier, other) in open.filter(|_| !lost) {
                 let sent = order.sent.get(&earlier).filter(|(sent, _)| *sent == other.serial);
                 assert!(sent.is_some(), "{id}: sent before {earlier}");
@@ -402,9 +427,14 @@ impl Oracle {
         }
     }
 
-    pub(crate) fn answered(&mut self, settlement: &Settlement, result: &Result<Option<Handle>, SettleError>) {
+    pub(crate) fn answered(
+        &mut self,
+        now: Instant,
+        settlement: &Settlement,
+        result: &Result<Option<Handle>, SettleError>,
+    ) {
         if let Verb::Renew(length) = settlement.verb {
-            self.renewal_answered(settlement, length, result);
+            self.renewal_answered(now, settlement, length, result);
             return;
         }
         let (topic, offset, serial) = parse(&settlement.handle);
@@ -435,69 +465,12 @@ impl Oracle {
         assert!(fits, "{}: done by {} that nobody asked for", settlement.message.id, settlement.verb);
     }
 
-    /// A question and its answer: what may be asked about at all.
-    pub(crate) fn asked(&mut self, question: &RenewalQuestion, answer: Renewal, options: &RenewalOptions) {
-        let known = &self.messages[&question.about.message.id];
-        assert!(!known.renewing, "{}: asked about while it is renewed", question.about.id);
-        assert!(
-            question.emitted == known.working.iter().any(|(id, _)| *id == question.about.id),
-            "{question:?}"
-        );
-        assert!(!question.emitted || options.renew_emitted, "{}: frozen by its emission", question.about.id);
-        assert!(question.emitted || !self.draining, "{}: asked about while draining", question.about.id);
-        assert!(question.remaining <= options.ahead + Duration::from_millis(20) || question.renewals > 0);
-        self.renews |= answer != Renewal::Lapse;
-    }
-
-    fn renewal_sent(&mut self, now: Instant, settlement: &Settlement, length: Duration) {
-        self.seen.renewed += 1;
-        let id = &settlement.message.id;
-        let known = self.messages.get_mut(id).expect("received before");
-        let (topic, _, serial) = parse(&settlement.handle);
-        assert_eq!(serial, known.serial, "{id}: renewed with an old handle");
-        assert_eq!(generation(&settlement.handle), known.generation, "{id}: renewed with an old handle");
-        assert!(!known.renewing, "{id}: renewed twice");
-        assert!(now < known.expires_at, "{id}: renewed after its lease");
-        assert!(now + length > known.expires_at, "{id}: a renewal that shortens");
-        known.renewing = true;
-        self.renewals.insert(settlement.id, (serial, now));
-        self.renewal_topics.insert(settlement.id, topic);
-    }
-
-    fn renewal_answered(
-        &mut self,
-        settlement: &Settlement,
-        length: Duration,
-        result: &Result<Option<Handle>, SettleError>,
-    ) {
-        let Some((serial, sent_at)) = self.renewals.remove(&settlement.id) else { return };
-        let known = self.messages.get_mut(&settlement.message.id).expect("received before");
-        if result.as_ref().is_err_and(|error| error.fault == SettleFault::LeaseGone) {
-            known.gone.insert(settlement.id);
-        }
-        if known.serial != serial {
-            return;
-        }
-        known.renewing = false;
-        match result {
-            Ok(handle) => {
-                known.expires_at = sent_at + length;
-                known.generation = handle.as_ref().map_or(known.generation, generation);
-                for (_, until) in known.working.iter_mut().filter(|(id, _)| *id == settlement.id) {
-                    *until = sent_at + length;
-                }
-            }
-            Err(error) if error.fault == SettleFault::LeaseGone => {
-                known.expires_at = Instant::ZERO;
-            }
-            Err(_) => {}
-        }
-    }
-
     pub(crate) fn event(&mut self, now: Instant, event: &BookEvent) {
         match event {
             BookEvent::Expired { message, stage, .. } => {
                 self.seen.expired += 1;
+                let overlooked = self.messages.get(message).is_some_and(|known| known.lease.overlooked);
+                assert!(!overlooked, "{message}: ran out, and nobody was asked");
                 if let (Stage::Emitted, Some(known)) = (stage, self.messages.get_mut(message)) {
                     known.gone.extend(known.working.drain(..).map(|(id, _)| id));
                 }
@@ -506,8 +479,12 @@ impl Oracle {
             BookEvent::RunEnded { order, cause, .. } => {
                 self.seen.runs_ended += 1;
                 let topic = order.strip_prefix("topic-").and_then(|topic| topic.parse().ok());
-                let order = self.orders.entry(topic.expect("a topic's name")).or_default();
-                order.head_lost = matches!(cause, RunEnd::Expired | RunEnd::SettleFailed);
+                let topic: usize = topic.expect("a topic's name");
+                let head_lost = matches!(cause, RunEnd::Expired | RunEnd::SettleFailed);
+                for known in self.messages.values_mut().filter(|known| known.topic == topic) {
+                    known.lease.may_be_overtaken |= !known.working.is_empty();
+                    known.lease.may_follow_head |= head_lost && known.lease.renewals > 0;
+                }
             }
             BookEvent::Rerun { kind: RerunKind::StillHeld, message, .. } => {
                 self.seen.still_held += 1;

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BinaryHeap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate_lease::{Exhausted, LeaseBook, Options, RenewalOptions, Valves};
+use tidegate_lease::{BookEvent, Exhausted, LeaseBook, Options, RenewalOptions, Valve, Valves};
 use tidegate_model::{
     Capacity, Deferral, Delivery, DeliveryId, Emission, Handle, Instant, Outcome, Renewal, Report,
     SettleError, SettleFault, Settlement, Verdict,
@@ -35,6 +35,8 @@ struct Weather {
 pub(crate) struct World {
     seed: u64,
     now: Instant,
+    /// When the book last looked at its timers.
+    woken_at: Instant,
     options: Options,
     book: LeaseBook,
     broker: Broker,
@@ -143,6 +145,7 @@ impl World {
         let topics = topics.collect();
         let mut world = Self {
             seed,
+            woken_at: Instant::ZERO,
             now: Instant::from_nanos(fate.below(1 << 50)),
             book: LeaseBook::new(options.clone(), Instant::ZERO),
             broker: Broker::new(topics, lease, Random::new(seed, 2)),
@@ -189,9 +192,10 @@ impl World {
         let mut calm_since = None;
         for _ in 0..200_000 {
             self.act();
-            let busy = self.to_produce > 0 || !self.broker.is_empty() || self.book.counts().in_flight > 0;
-            if !busy {
-                self.oracle.finished(&self.broker, &self.book.counts());
+            let counts = self.book.counts();
+            let holds = counts.in_flight + counts.renewing > 0;
+            if self.to_produce == 0 && self.broker.is_empty() && !holds {
+                self.oracle.finished(&self.broker, &counts);
                 return self.oracle.seen;
             }
             // Ten minutes after the last message it clears up, so that an end must come.
@@ -243,6 +247,7 @@ impl World {
             (next, Some(timeout)) if next.is_none_or(|next| timeout < next) => {
                 self.now = self.now.max(timeout);
                 self.book.handle_timeout(self.now);
+                self.woken_at = self.now;
                 let later = self.book.poll_timeout();
                 assert!(later.is_none_or(|later| later > self.now), "a timeout that does not pass");
             }
@@ -271,13 +276,14 @@ impl World {
             Event::Arrive { host, granted, deliveries } if host == self.host => {
                 self.receiving -= 1;
                 for (delivery, _) in &deliveries {
-                    self.oracle.received(delivery);
+                    self.oracle.received(self.now, delivery);
                 }
                 self.book.handle_received(self.now, granted, deliveries);
+                self.woken_at = self.now;
             }
             Event::Answer { host, answers } if host == self.host => {
                 for (settlement, result) in answers {
-                    self.oracle.answered(&settlement, &result);
+                    self.oracle.answered(self.now, &settlement, &result);
                     self.book.handle_settled(self.now, settlement.id, result);
                 }
             }
@@ -292,6 +298,7 @@ impl World {
                 }
             }
             Event::Keep { host, id, answer } if host == self.host => {
+                self.oracle.told(self.now, id, self.renewal.as_ref());
                 self.book.handle_renewal(self.now, id, answer);
             }
             Event::Reload => self.reload(),
@@ -335,6 +342,7 @@ impl World {
             length_max: self.fate.millis(5_000, 120_000),
         });
         self.book.handle_renewal_options(self.now, self.renewal);
+        self.oracle.reloaded(self.now);
     }
 
     /// Asks the renewal policy, which may take its time.
@@ -346,13 +354,23 @@ impl World {
                 Renewal::Renew(self.policy.millis(0, 90_000))
             };
             let options = self.renewal.expect("asked only when it is on");
-            self.oracle.asked(&question, answer, &options);
+            self.oracle.asked(self.now, &question, answer, &options);
             if self.policy.chance(self.weather.answers_late) {
                 let after = self.policy.millis(0, 5_000);
                 self.schedule(after, Event::Keep { host: self.host, id: question.about.id, answer });
             } else {
+                self.oracle.told(self.now, question.about.id, self.renewal.as_ref());
                 self.book.handle_renewal(self.now, question.about.id, answer);
             }
+        }
+        while let Some(event) = self.book.poll_event() {
+            if let BookEvent::Valve { message, valve: Valve::TotalDeferral, .. } = &event {
+                self.oracle.spent(message);
+            }
+            self.oracle.event(self.now, &event);
+        }
+        if self.woken_at == self.now {
+            self.oracle.all_asked(self.now, self.renewal.as_ref());
         }
     }
 
@@ -361,8 +379,8 @@ impl World {
     /// Does what the book asks, as a shell would.
     fn act(&mut self) {
         self.decide();
-        self.renew();
         self.hear();
+        self.renew();
         while self.sink_room > 0
             && let Some(emission) = self.book.poll_emit(self.now)
         {
@@ -374,16 +392,18 @@ impl World {
             let mut batch = Vec::new();
             let room = self.network.between(1, 8) as usize;
             self.book.poll_settle_batch(self.now, room, &mut batch);
+            self.hear();
             if batch.is_empty() {
                 break;
             }
             self.batch += 1;
             for settlement in &batch {
-                self.oracle.sent(self.now, &self.broker, self.batch, settlement);
+                self.oracle.sent(self.now, &self.broker, self.batch, settlement, self.renewal.as_ref());
             }
             let after = self.network.millis(0, 2_000);
             self.schedule(after, Event::Settle { host: self.host, batch });
         }
+        self.oracle.all_sent(self.now, self.renewal.as_ref());
         while self.receiving < self.workers
             && let Some(granted) = self.book.poll_receive(self.now)
         {

@@ -314,6 +314,65 @@ fn a_newer_delivery_wins_over_a_renewal_on_its_way() {
 // === limits ===
 
 #[test]
+fn a_newer_lease_ends_while_a_renewal_of_the_older_is_on_its_way() {
+    let mut rig = Rig::renewing(RenewalOptions { renew_emitted: true, ..OPTIONS });
+    rig.receive(&["a-1"]);
+    rig.decide(&[]);
+    let emissions = rig.emit();
+    rig.wait(51_000);
+    let batch = rig.renew(600);
+    assert_eq!(batch.len(), 1);
+    rig.receive(&["a-1"]);
+    rig.now += LEASE * 2;
+    assert_eq!(rig.report(&emissions[0], Outcome::Accepted), Taken::LeaseExpired);
+    rig.land(&batch);
+    assert_eq!(rig.book.counts().in_flight, 0);
+}
+
+#[test]
+fn a_renewal_that_is_not_worth_it_costs_no_turn() {
+    let mut rig = Rig::renewing(OPTIONS);
+    rig.receive(&["a-1"]);
+    rig.decide(&[]);
+    rig.wait(51_000);
+    rig.answer_all(Renewal::Renew(Duration::from_secs(1)));
+    assert_eq!(names(&rig.emit()), ["a-1"]);
+    assert!(rig.settle().is_empty());
+}
+
+/// A renewal that failed is asked about again a second later, but not when it is not due any more.
+#[test]
+fn what_is_not_due_any_more_by_new_options_is_not_asked_about() {
+    let mut rig = Rig::renewing(OPTIONS);
+    rig.receive(&["a-1", "b-1"]);
+    rig.wait(51_000);
+    let batch = rig.renew(60);
+    let late = RenewalOptions { ahead: Duration::from_secs(3), ..OPTIONS };
+    rig.book.handle_renewal_options(rig.now, Some(late));
+    rig.fail(&batch[0], SettleFault::Broker);
+    rig.wait(4_000);
+    assert!(rig.questions().is_empty(), "five seconds before its end");
+    rig.wait(2_100);
+    let asked: Vec<_> = rig.questions().iter().map(|one| one.about.message.id.to_string()).collect();
+    assert_eq!(asked, [batch[0].message.id.as_str()], "the other one is still on its way");
+}
+
+/// What was sent to give a key back would be undone by a renewal that arrives after it.
+#[test]
+fn nothing_is_renewed_while_its_key_is_given_back() {
+    let mut rig = Rig::renewing(RenewalOptions { ahead: LEASE * 2, ..OPTIONS });
+    rig.receive(&["a:1"]);
+    rig.decide(&[("a:1", defer(5))]);
+    let batch = rig.settle();
+    rig.receive(&["a:2"]);
+    rig.wait(100);
+    assert!(rig.renew(600).is_empty());
+    rig.answer(&batch);
+    rig.wait(1_100);
+    assert_eq!(rig.renew(600).len(), 1);
+}
+
+#[test]
 fn no_policy_keeps_a_message_for_ever() {
     let mut rig = Rig::renewing(RenewalOptions { length_max: Duration::from_secs(100), ..OPTIONS });
     let valves = Valves { max_total_deferral: Duration::from_secs(250), ..Valves::default() };
