@@ -1,5 +1,6 @@
 //! The one wasmtime engine of the process: how it is set up, its ticker, and compiling off to the side.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -242,7 +243,8 @@ impl Engine {
         // Counted from the beginning, so that the thread itself can take the count back whenever it ends.
         overdue.fetch_add(1, Ordering::AcqRel);
         let thread = std::thread::Builder::new().name("policy-compile".into()).spawn(move || {
-            let compiled = load_or_compile(&wasm, cache.as_deref(), clock, &telemetry, &bytes, &sha256);
+            let compiled =
+                contained(|| load_or_compile(&wasm, cache.as_deref(), clock, &telemetry, &bytes, &sha256));
             overdue.fetch_sub(1, Ordering::AcqRel);
             let fresh = compiled.as_ref().ok().filter(|(_, how)| *how == Compiled::Anew);
             let fresh = fresh.map(|(component, _)| component.clone());
@@ -263,7 +265,7 @@ impl Engine {
             Ok(compiled) => compiled.map_err(|error| CompileError::Refused(format!("{error:#}"))),
             Err(RecvTimeoutError::Timeout) => Err(CompileError::TimedOut(timeout)),
             Err(RecvTimeoutError::Disconnected) => {
-                Err(CompileError::Refused("the compiler panicked".to_owned()))
+                Err(CompileError::Refused("the compiler ended without a word".to_owned()))
             }
         }
     }
@@ -277,6 +279,15 @@ pub(crate) enum Compiled {
 }
 
 #[allow(clippy::disallowed_methods, reason = "measures how long compiling takes, decides nothing")]
+/// A file that the compiler panics on is a bug in the compiler, and refused like any that it refuses.
+fn contained<T>(compile: impl FnOnce() -> wasmtime::Result<T>) -> wasmtime::Result<T> {
+    catch_unwind(AssertUnwindSafe(compile)).unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().map(String::as_str);
+        let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("it did not say why");
+        Err(wasmtime::Error::msg(format!("the compiler panicked: {text}")))
+    })
+}
+
 fn load_or_compile(
     wasm: &wasmtime::Engine,
     cache: Option<&Cache>,
@@ -339,7 +350,8 @@ fn common(counts_fuel: bool) -> Config {
         .consume_fuel(counts_fuel)
         .max_wasm_stack(WASM_STACK_BYTES)
         .wasm_memory64(false)
-        .wasm_multi_memory(false)
+        // The code between the parts of a composed component copies from one memory to another.
+        .wasm_multi_memory(true)
         .wasm_relaxed_simd(false);
     config
 }
@@ -367,4 +379,17 @@ fn pooling(options: &EngineOptions) -> Config {
     let mut config = common(options.counts_fuel);
     config.allocation_strategy(InstanceAllocationStrategy::Pooling(pool));
     config
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_compiler_that_panics_refuses() {
+        let refused = |panics: fn() -> wasmtime::Result<()>| contained(panics).unwrap_err().to_string();
+        assert_eq!(refused(|| panic!("a bug")), "the compiler panicked: a bug");
+        assert_eq!(refused(|| panic!("bug {}", 7)), "the compiler panicked: bug 7");
+        assert_eq!(contained(|| Ok(3)).unwrap(), 3);
+    }
 }

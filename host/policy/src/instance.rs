@@ -70,11 +70,16 @@ impl Instance {
         let mut description = self.enter(limits.start_deadline, |entries, store| {
             entries.lifecycle.tidegate_policy_lifecycle().call_describe(store)
         })?;
-        description.summary = printable(&description.summary, SENTENCE_BYTES_MAX);
+        // It may have read what it was granted already.
+        let scrubber = self.store.data().access.scrubber();
+        let sentence = |text: &str| printable(&scrubber.scrub(text), SENTENCE_BYTES_MAX);
+        description.name = scrubber.scrub(&description.name);
+        description.version = scrubber.scrub(&description.version);
+        description.summary = sentence(&description.summary);
         for parameter in &mut description.parameters {
-            parameter.summary = printable(&parameter.summary, SENTENCE_BYTES_MAX);
-            parameter.default =
-                parameter.default.take().map(|default| printable(&default, SENTENCE_BYTES_MAX));
+            parameter.name = scrubber.scrub(&parameter.name);
+            parameter.summary = sentence(&parameter.summary);
+            parameter.default = parameter.default.take().map(|default| sentence(&default));
         }
         Ok(description)
     }
@@ -88,9 +93,10 @@ impl Instance {
         let answer = self.enter(limits.start_deadline, |entries, store| {
             entries.lifecycle.tidegate_policy_lifecycle().call_configure(store, rules)
         })?;
+        let scrubber = self.store.data().access.scrubber();
         Ok(answer.map_err(|error| lifecycle::ConfigError {
-            key: printable(&error.key, REASON_BYTES_MAX),
-            message: printable(&error.message, SENTENCE_BYTES_MAX),
+            key: printable(&scrubber.scrub(&error.key), REASON_BYTES_MAX),
+            message: printable(&scrubber.scrub(&error.message), SENTENCE_BYTES_MAX),
         }))
     }
 

@@ -12,10 +12,11 @@
 
 mod home;
 mod program;
+pub mod secrets;
 mod tenants;
 
 pub use home::Home;
-pub use program::{Ended, Program, run_to_end, run_with_input};
+pub use program::{Ended, Program, http_ask, run_to_end, run_with_input, run_with_variables};
 pub use tenants::{GROUP, TOPIC, Tenants, start_broker, start_broker_at};
 
 use std::path::PathBuf;

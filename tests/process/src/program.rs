@@ -41,11 +41,29 @@ pub fn run_to_end(directory: &Path, arguments: &[&str]) -> Ended {
 /// The same with something on standard input.
 #[must_use]
 pub fn run_with_input(directory: &Path, arguments: &[&str], input: &[u8]) -> Ended {
-    let mut child = Command::new(program_path())
+    run_with(command(directory, arguments, &[]), input)
+}
+
+/// Runs the program with these variables in its environment and waits for its end.
+#[must_use]
+pub fn run_with_variables(directory: &Path, arguments: &[&str], variables: &[(&str, &str)]) -> Ended {
+    run_with(command(directory, arguments, variables), b"")
+}
+
+/// The program with these arguments and variables, in `directory`.
+fn command(directory: &Path, arguments: &[&str], variables: &[(&str, &str)]) -> Command {
+    let mut command = Command::new(program_path());
+    command
         .args(arguments)
         .current_dir(directory)
         .env_remove("TIDEGATE_CONFIG")
         .env_remove("TIDEGATE_ADMIN")
+        .envs(variables.iter().copied());
+    command
+}
+
+fn run_with(mut command: Command, input: &[u8]) -> Ended {
+    let mut child = command
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -79,11 +97,13 @@ impl Program {
     /// Starts the program with these arguments in `directory`.
     #[must_use]
     pub fn start(directory: &Path, arguments: &[&str]) -> Self {
-        let mut child = Command::new(program_path())
-            .args(arguments)
-            .current_dir(directory)
-            .env_remove("TIDEGATE_CONFIG")
-            .env_remove("TIDEGATE_ADMIN")
+        Self::start_with_variables(directory, arguments, &[])
+    }
+
+    /// The same with these variables in its environment.
+    #[must_use]
+    pub fn start_with_variables(directory: &Path, arguments: &[&str], variables: &[(&str, &str)]) -> Self {
+        let mut child = command(directory, arguments, variables)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -126,8 +146,13 @@ impl Program {
 
     /// The same with the answer's status.
     pub async fn ask(&self, path: &str) -> (u16, Value) {
-        let (status, body) = http_get(&self.admin().await, path);
+        let (status, body) = self.ask_as("GET", path).await;
         (status, serde_json::from_str(&body).unwrap_or(Value::String(body)))
+    }
+
+    /// The same with a method of HTTP, and the answer's body as it came.
+    pub async fn ask_as(&self, method: &str, path: &str) -> (u16, String) {
+        http_ask(&self.admin().await, method, path)
     }
 
     /// Sends a signal by its name.
@@ -192,14 +217,22 @@ fn value(line: &str) -> Option<String> {
 
 fn admin_address(log: &str) -> Option<String> {
     let line = log.lines().find(|line| line.contains("admin API listens"))?;
+    if let Ok(line) = serde_json::from_str::<Value>(line) {
+        return line["address"].as_str().map(str::to_owned);
+    }
     let (_, address) = line.split_once("address=")?;
     Some(address.split_whitespace().next()?.to_owned())
 }
 
-fn http_get(address: &str, path: &str) -> (u16, String) {
+/// Asks an admin API for the status and body of its answer.
+#[must_use]
+pub fn http_ask(address: &str, method: &str, path: &str) -> (u16, String) {
     let mut stream = TcpStream::connect(address).expect("the admin API is there");
     stream.set_read_timeout(Some(Duration::from_secs(10))).expect("timeout");
-    write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").expect("request");
+    let request = format!(
+        "{method} {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
+    );
+    stream.write_all(request.as_bytes()).expect("request");
     let mut answer = String::new();
     stream.read_to_string(&mut answer).expect("answer");
     let status = answer.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status");

@@ -12,7 +12,7 @@ mod several;
 mod starting;
 mod worlds;
 
-pub use several::with_core_instances;
+pub use several::{with_composed_part, with_core_instances};
 use wasm_encoder::{CustomSection, Section as _};
 use wit_component::{ComponentEncoder, StringEncoding, embed_component_metadata};
 use wit_parser::Resolve;

@@ -83,16 +83,14 @@ impl Access {
             return None;
         }
         let value = std::env::var(name).ok()?;
-        self.scrubber.learn(&value);
+        self.scrubber.learn_all_of(&value);
         Some(value)
     }
 
     /// A file as it is now.
     pub(super) fn read(&self, path: &str) -> Result<Vec<u8>, FileFailure> {
         let content = files::read(&self.grants.directories, path, self.bytes_max)?;
-        if let Ok(text) = std::str::from_utf8(&content) {
-            self.scrubber.learn(text);
-        }
+        self.scrubber.learn_all_of(&String::from_utf8_lossy(&content));
         Ok(content)
     }
 
@@ -115,6 +113,9 @@ impl Access {
         } else {
             self.client.fetch(request, left)
         };
+        if let Ok(response) = &result {
+            self.learn(response);
+        }
         let (outcome, detail) = match &result {
             Ok(response) => ("answered", response.status.to_string()),
             Err(HttpFailure::Refused(why)) => ("refused", self.scrubber.scrub(why)),
@@ -131,7 +132,17 @@ impl Access {
         });
         result
     }
+
+    fn learn(&self, response: &Response) {
+        self.scrubber.learn_all_of(&String::from_utf8_lossy(&response.body));
+        let headers = response.headers.iter().filter(|(name, _)| !OPEN_HEADERS.contains(&name.as_str()));
+        headers.for_each(|(_, value)| self.scrubber.learn_all_of(value));
+    }
 }
+
+/// Headers of an answer that say nothing about secrets, and have words in them that complaints need.
+const OPEN_HEADERS: [&str; 6] =
+    ["cache-control", "connection", "content-length", "content-type", "date", "server"];
 
 impl fmt::Debug for Access {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

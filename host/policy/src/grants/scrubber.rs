@@ -1,13 +1,21 @@
 //! Takes out of texts what a policy was given: no log may hold it, whatever the policy writes there.
 
+mod values;
+mod writings;
+
 use std::collections::VecDeque;
 use std::ops::Range;
 
 use parking_lot::Mutex;
 use secrecy::{ExposeSecret as _, SecretString};
 
-/// Values that are looked for; the one learnt longest ago goes first.
-const VALUES_MAX: usize = 256;
+/// Values that are looked for, and bytes of all of them; the one learnt longest ago goes first.
+const VALUES_MAX: usize = 1_024;
+const VALUE_BYTES_MAX: usize = 1 << 20;
+
+/// Lines of one text, and with them as many values as there is room for: a text that has more is no secret as a whole,
+/// and learning it must not take long.
+const LINES_MAX: usize = VALUES_MAX / 2;
 
 /// Shorter ones are left: they would be found in every other word.
 const BYTES_MIN: usize = 6;
@@ -18,49 +26,86 @@ const BYTES_MAX: usize = 8 << 10;
 /// What stands in their place.
 const MARK: &str = "[redacted]";
 
-/// Secret values, and how to take them out of texts. It finds them as they are, also when a line was cut in the
-/// middle of one; what a policy encodes or takes apart before it logs it is not found.
+/// Secret values, and how to take them out of texts. It finds them as they are, as URLs, headers and quotes write them
+/// ([`writings`]), and when a line was cut in the middle of one; what a policy hides on purpose is not found.
 #[derive(Default)]
 pub(crate) struct Scrubber {
-    values: Mutex<VecDeque<SecretString>>,
+    known: Mutex<Known>,
+}
+
+#[derive(Default)]
+struct Known {
+    values: VecDeque<Value>,
+    /// Of all values.
+    bytes: usize,
+}
+
+struct Value {
+    plain: SecretString,
+    written: Vec<SecretString>,
 }
 
 impl Scrubber {
     /// Looks for this value from now on: each line by itself, because texts of several lines are escaped in logs.
     pub(crate) fn learn(&self, value: &str) {
-        let lines = value.lines().map(str::trim);
-        let mut values = self.values.lock();
-        for line in lines.filter(|line| (BYTES_MIN..=BYTES_MAX).contains(&line.len())) {
-            if let Some(at) = values.iter().position(|known| known.expose_secret() == line) {
-                // Learnt again: it is among the newest.
-                if let Some(known) = values.remove(at) {
-                    values.push_back(known);
-                }
-                continue;
-            }
-            if values.len() >= VALUES_MAX {
-                values.pop_front();
-            }
-            values.push_back(SecretString::from(line.to_owned()));
+        let mut known = self.known.lock();
+        for line in value.lines() {
+            known.learn(line.trim());
+        }
+    }
+
+    /// Looks for the lines of this text and for everything in it that may be a value: a policy that takes it apart may
+    /// say a part of it.
+    pub(crate) fn learn_all_of(&self, text: &str) {
+        let mut known = self.known.lock();
+        text.lines().take(LINES_MAX).for_each(|line| known.learn(line.trim()));
+        for value in values::values(text).iter().take(VALUES_MAX - LINES_MAX) {
+            value.lines().for_each(|line| known.learn(line.trim()));
         }
     }
 
     /// `text` without any of the values.
     pub(crate) fn scrub(&self, text: &str) -> String {
-        let values = self.values.lock();
+        let known = self.known.lock();
         let mut found: Vec<Range<usize>> = Vec::new();
-        for value in values.iter().map(SecretString::expose_secret) {
-            find_all(text, value, &mut found);
-            find_cut(text, value, &mut found);
+        for value in &known.values {
+            let plain = value.plain.expose_secret();
+            find_all(text, plain, &mut found);
+            find_cut(text, plain, &mut found);
+            for written in &value.written {
+                find_all(text, written.expose_secret(), &mut found);
+            }
         }
-        drop(values);
+        drop(known);
         without(text, found)
+    }
+}
+
+impl Known {
+    fn learn(&mut self, value: &str) {
+        if !(BYTES_MIN..=BYTES_MAX).contains(&value.len()) {
+            return;
+        }
+        // Learnt again, it is among the newest.
+        let before = self.values.iter().position(|known| known.plain.expose_secret() == value);
+        let learnt = before.and_then(|at| self.values.remove(at)).unwrap_or_else(|| {
+            self.bytes += value.len();
+            Value {
+                plain: SecretString::from(value.to_owned()),
+                written: writings::writings(value).into_iter().map(SecretString::from).collect(),
+            }
+        });
+        self.values.push_back(learnt);
+        while self.values.len() > VALUES_MAX || self.bytes > VALUE_BYTES_MAX {
+            let Some(oldest) = self.values.pop_front() else { break };
+            self.bytes -= oldest.plain.expose_secret().len();
+        }
     }
 }
 
 impl std::fmt::Debug for Scrubber {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Scrubber").field("values", &self.values.lock().len()).finish()
+        f.debug_struct("Scrubber").field("values", &self.known.lock().values.len()).finish()
     }
 }
 
@@ -77,7 +122,7 @@ fn find_all(text: &str, value: &str, found: &mut Vec<Range<usize>>) {
 /// The beginning of `value` at the end of a text that was cut.
 fn find_cut(text: &str, value: &str, found: &mut Vec<Range<usize>>) {
     let text = text.trim_end_matches('…');
-    let longest = (BYTES_MIN..value.len())
+    let longest = (BYTES_MIN..value.len().min(text.len() + 1))
         .rev()
         .find(|&bytes| value.get(..bytes).is_some_and(|start| text.ends_with(start)));
     if let Some(bytes) = longest {
@@ -152,13 +197,45 @@ mod tests {
     #[test]
     fn what_was_learnt_longest_ago_goes_first() {
         let scrubber = knowing(&["the-first", "the-second"]);
-        for n in 0..VALUES_MAX - 2 {
+        for n in 2..VALUES_MAX {
             scrubber.learn(&format!("value-{n:04}"));
         }
         scrubber.learn("the-first");
         scrubber.learn("one-more");
         assert_eq!(scrubber.scrub("the-first"), "[redacted]");
         assert_eq!(scrubber.scrub("the-second"), "the-second");
+    }
+
+    #[test]
+    fn no_more_is_kept_than_there_is_room_for() {
+        let scrubber = Scrubber::default();
+        for n in 0..1_000 {
+            scrubber.learn(&format!("{n:08}").repeat(1_000));
+        }
+        assert!(scrubber.known.lock().values.len() <= VALUE_BYTES_MAX / 8_000);
+        assert!(scrubber.scrub(&"00000999".repeat(1_000)).starts_with(MARK));
+    }
+
+    #[test]
+    fn the_beginning_of_a_long_text_is_learnt() {
+        let scrubber = Scrubber::default();
+        let text: String = (0..20_000).map(|n| format!("{{\"key-{n}\": \"value-{n:05}\"}}\n")).collect();
+        scrubber.learn_all_of(&text);
+        assert_eq!(scrubber.scrub("value-00000, value-00100"), "[redacted], [redacted]");
+        assert!(scrubber.known.lock().values.len() <= VALUES_MAX);
+    }
+
+    #[test]
+    fn parts_of_a_text_are_found_without_the_rest() {
+        let scrubber = Scrubber::default();
+        scrubber
+            .learn_all_of(r#"{"user": "alice", "password": "correct \"horse\"", "token": "Y29ycmVjdA=="}"#);
+        assert_eq!(scrubber.scrub("the password is correct \"horse\""), "the password is [redacted]");
+        assert_eq!(scrubber.scrub("no text at `data.password`"), "no text at `data.password`");
+        assert_eq!(scrubber.scrub("token=Y29ycmVjdA=="), "token=[redacted]");
+        assert_eq!(scrubber.scrub("/?password=correct%20%22horse%22&a=b"), "/?password=[redacted]&a=b");
+        // Of `alice:` and the password in base64 the password.
+        assert_eq!(scrubber.scrub("Basic YWxpY2U6Y29ycmVjdCAiaG9yc2Ui"), "Basic YWxpY2U6[redacted]");
     }
 
     proptest! {

@@ -1,5 +1,7 @@
 //! Guests that take all they can get, beside a healthy one that must not notice.
 
+mod rate;
+
 use std::time::Duration;
 
 use tidegate_model::{Instant, Renewal, Timestamp, Verdict};

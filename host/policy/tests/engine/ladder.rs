@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tidegate_policy::{CheckReport, PolicySpec, Rung, RungOutcome, check, encode_component};
-use tidegate_test_guests::Guest;
+use tidegate_test_guests::{Guest, with_composed_part};
 
 use crate::support::{Bench, DELIVERED, ask, caller};
 
@@ -41,6 +41,13 @@ fn a_good_component_passes_every_rung_in_order() {
     assert_eq!(rungs, Rung::ALL);
     assert_eq!(report.trailer.unwrap().wit, "tidegate:policy@1.0.0");
     assert_eq!(report.description.unwrap().name, "crafted");
+}
+
+/// The compiler writes code of its own between the parts, which has to do with the memories of both.
+#[test]
+fn a_component_of_too_many_parts_is_refused_in_words() {
+    let composed = with_composed_part(&Guest::default().component());
+    refused_bytes(composed, Rung::Compile, &["3 Wasm linear memories", "maximum of 2"]);
 }
 
 #[test]
