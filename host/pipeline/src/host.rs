@@ -1,21 +1,22 @@
 //! The whole of it: policies and flows, built from one configuration.
 
+mod policies;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::join_all;
 use tidegate_config::{Config, Exhausted, KeyBy, ReloadPlan};
-use tidegate_connector::options::{OptionError, PolicyUse};
+use tidegate_connector::options::OptionError;
 use tidegate_connector::{Clock, Sink};
 use tidegate_lease::{RenewalOptions, Valves};
-use tidegate_policy::{
-    Comparison, Engine, EngineError, EngineOptions, Header, Mode, OnError, PolicyHost, PolicySpec,
-    PolicyStatus, Probation, ReloadError, ReloadReport, World,
-};
-use tidegate_rocketmq::{ConnectError, Resolving, SourceOptions};
+use tidegate_policy::{Comparison, EngineError, Header, PolicyHost, PolicyStatus, ReloadError, ReloadReport};
+use tidegate_rocketmq::{ConnectError, SourceOptions};
 use tidegate_telemetry::Telemetry;
 
+pub use self::policies::{Resolvers, engine_options, policy_spec, policy_specs};
+use self::policies::{resolve_keys, start_policies, update};
 use crate::flow::{
     Flow, FlowOptions, FlowParts, FlowState, FlowStatus, Recording, RecordingOptions, TooManyOnlookers,
 };
@@ -279,12 +280,7 @@ impl Host {
         let flow = &config.flows[name];
         let source = &config.sources[&flow.source];
         let mut source_options = source_options(&flow.source, source)?;
-        if let Some(policy) = &source_options.client.credentials_resolver {
-            // The configuration has been checked, so there is one.
-            if let Some(resolver) = self.policies.resolver(policy).map_err(StartError::Policies)? {
-                source_options.client.credentials = Arc::new(Resolving::new(Arc::new(resolver)));
-            }
-        }
+        resolve_keys(&self.policies, &mut source_options)?;
         let workers = source_options.fetch_concurrency;
         let batch_max = source_options.messages_max;
         let renewal_policy = source_options.renewal_policy.clone();
@@ -332,114 +328,6 @@ impl Host {
             dead_letter,
         };
         Ok(Flow::start(options, parts, clock, telemetry.clone()))
-    }
-}
-
-/// Compiling takes its time, so it is kept off the runtime's threads.
-async fn start_policies(
-    config: &Config,
-    clock: Clock,
-    telemetry: Telemetry,
-) -> Result<Arc<PolicyHost>, StartError> {
-    let specs = policy_specs(config);
-    let state_dir = &config.host.state_dir;
-    let options =
-        EngineOptions { cache_dir: Some(state_dir.join("compiled")), ..engine_options(&specs, clock) };
-    let last_good = state_dir.join("policies");
-    let started = tokio::task::spawn_blocking(move || {
-        let engine = Engine::new(options, telemetry).map_err(StartError::Engine)?;
-        PolicyHost::start(&engine, specs, Some(last_good)).map_err(StartError::Policies)
-    });
-    match started.await {
-        Ok(started) => started.map(Arc::new),
-        Err(panic) => std::panic::resume_unwind(panic.into_panic()),
-    }
-}
-
-/// An engine with room for these policies.
-#[must_use]
-pub fn engine_options(specs: &[PolicySpec], clock: Clock) -> EngineOptions {
-    let options = EngineOptions::new(clock, clock.wall().as_unix_millis());
-    let memory_bytes = specs.iter().map(|spec| spec.limits.memory_bytes).max().unwrap_or(0);
-    EngineOptions { memory_bytes_max: options.memory_bytes_max.max(memory_bytes), ..options }
-}
-
-fn update(policies: &PolicyHost, specs: Vec<PolicySpec>) {
-    for spec in specs {
-        // Refusals are kept in the status and logged by the policies themselves.
-        let _ = policies.update(spec);
-    }
-}
-
-/// The policies that a configuration uses, as the engine wants them. The others are not loaded: which policy a
-/// flow uses does not change while a host runs.
-#[must_use]
-pub fn policy_specs(config: &Config) -> Vec<PolicySpec> {
-    let spec = |(name, used_as): (&Arc<str>, &PolicyUse)| {
-        let policy = config.policies.get(name)?;
-        Some(policy_spec(name, policy, Some(world(*used_as))))
-    };
-    config.policy_uses.iter().filter_map(spec).collect()
-}
-
-/// One policy of a configuration, as the engine wants it. Without a world it is taken for what its component is.
-#[must_use]
-pub fn policy_spec(name: &Arc<str>, policy: &tidegate_config::Policy, world: Option<World>) -> PolicySpec {
-    PolicySpec {
-        name: Arc::clone(name),
-        world,
-        component: policy.component.clone(),
-        rules: policy.rules.clone(),
-        on_error: match policy.on_error {
-            tidegate_config::OnError::Deliver => OnError::Deliver,
-            tidegate_config::OnError::Defer(delay) => OnError::Defer(delay),
-            tidegate_config::OnError::Stop => OnError::Stop,
-        },
-        limits: limits(&policy.limits),
-        grants: grants(&policy.grants),
-        sha256: policy.sha256.clone(),
-        mode: match policy.mode {
-            tidegate_config::Mode::Enforce => Mode::Enforce,
-            tidegate_config::Mode::Shadow => Mode::Shadow,
-        },
-        probation: Probation { calls: policy.probation_calls, time: policy.probation_time },
-        last_good: policy.last_good,
-    }
-}
-
-const fn world(used_as: PolicyUse) -> World {
-    match used_as {
-        PolicyUse::Throttle => World::ThrottlePolicy,
-        PolicyUse::Renewal => World::RenewalPolicy,
-        PolicyUse::Credentials => World::CredentialResolver,
-        PolicyUse::Partitioner => World::PartitionerPolicy,
-    }
-}
-
-fn grants(grants: &tidegate_config::Grants) -> tidegate_policy::Grants {
-    let directories = grants.directories.iter();
-    tidegate_policy::Grants {
-        env: grants.env.iter().map(|name| name.as_str().into()).collect(),
-        directories: directories.map(|(name, path)| (name.as_str().into(), path.clone())).collect(),
-        http: grants.http.clone(),
-        http_ca_file: grants.http_ca_file.clone(),
-    }
-}
-
-fn limits(limits: &tidegate_config::Limits) -> tidegate_policy::Limits {
-    tidegate_policy::Limits {
-        deadline: limits.deadline,
-        start_deadline: limits.start_deadline,
-        resolve_timeout: limits.resolve_timeout,
-        memory_bytes: limits.memory_bytes,
-        file_bytes_max: limits.file_bytes_max,
-        rules_bytes_max: limits.rules_bytes_max,
-        compile_timeout: limits.compile_timeout,
-        log_bytes_per_call: limits.log_bytes_per_call,
-        hostcall_bytes: limits.hostcall_bytes,
-        handles: limits.handles,
-        uses_max: limits.uses_max,
-        state_entries_max: limits.state_entries_max,
     }
 }
 

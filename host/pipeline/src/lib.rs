@@ -17,7 +17,8 @@ pub use flow::{
     TooManyOnlookers, Totals,
 };
 pub use host::{
-    DrainReport, Extras, Host, StartError, engine_options, policy_spec, policy_specs, source_options,
+    DrainReport, Extras, Host, Resolvers, StartError, engine_options, policy_spec, policy_specs,
+    source_options,
 };
 pub use identity::{Identity, IdentityError};
 pub use key::KeyRule;

@@ -1,5 +1,7 @@
 //! What the demo records tells two rule files apart as a policy in shadow mode does.
 
+#![allow(clippy::expect_used, reason = "in the helpers of a test, a failure is the test's failure")]
+
 use std::path::Path;
 
 use serde_json::{Value, json};

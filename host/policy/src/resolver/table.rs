@@ -27,11 +27,12 @@ const AHEAD: Duration = Duration::from_secs(30);
 /// However short a life a resolver gives, it is not asked sooner again than after this.
 const REFRESH_MIN: Duration = Duration::from_millis(500);
 
-/// Waits after a failure that may pass, and after one that somebody must mend.
+/// Waits after a failure that may pass, and after one that somebody must mend: as long as a flow may stand still after
+/// it was mended.
 const RETRY_FIRST: Duration = Duration::from_secs(1);
-const RETRY_MAX: Duration = Duration::from_secs(60);
-const DENIED_FIRST: Duration = Duration::from_secs(15);
-const DENIED_MAX: Duration = Duration::from_secs(300);
+const RETRY_MAX: Duration = Duration::from_secs(15);
+const DENIED_FIRST: Duration = Duration::from_secs(5);
+const DENIED_MAX: Duration = Duration::from_secs(60);
 
 /// Waits between two askings for an endpoint that goes on refusing what the resolver gives.
 const REFUSED_FIRST: Duration = Duration::from_secs(2);

@@ -14,7 +14,7 @@ use crate::support::{Bench, Traffic, resident_bytes, status, when_drained};
 const WARMED_UP: Duration = Duration::from_secs(60);
 
 /// What the process may grow after that, however long it goes on.
-const GROWTH_MAX: u64 = 16 << 20;
+const GROWTH_MAX: u64 = 5 << 20;
 
 #[test]
 #[ignore = "runs for as long as TIDEGATE_SOAK_SECONDS says, ten seconds without it"]

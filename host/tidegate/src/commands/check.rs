@@ -6,7 +6,7 @@ use anyhow::anyhow;
 use serde_json::{Value, json};
 use tidegate_config::{Config, ReloadPlan, plan};
 use tidegate_connector::Clock;
-use tidegate_pipeline::{policy_specs, source_options};
+use tidegate_pipeline::{Resolvers, policy_specs, source_options};
 use tidegate_rocketmq::{CheckOutcome, CheckReport, CheckStep, TopicKind};
 
 use tidegate_telemetry::Telemetry;
@@ -84,12 +84,12 @@ pub(crate) fn run(args: &CheckArgs, output: &Output) -> Result<(), Failure> {
 }
 
 async fn ask_brokers(config: &Config) -> Result<Vec<(Arc<str>, CheckReport)>, Failure> {
-    let clock = Clock::start();
+    let (clock, telemetry) = (Clock::start(), Telemetry::default());
+    let resolvers = Resolvers::start(config, clock, telemetry.clone()).await.map_err(Failure::environment)?;
     let mut reports = Vec::new();
     for (name, source) in &config.sources {
-        let options = source_options(name, source).map_err(Failure::config)?;
-        reports
-            .push((Arc::clone(name), tidegate_rocketmq::check(&options, clock, Telemetry::default()).await));
+        let options = resolvers.source_options(name, source).map_err(Failure::config)?;
+        reports.push((Arc::clone(name), tidegate_rocketmq::check(&options, clock, telemetry.clone()).await));
     }
     Ok(reports)
 }

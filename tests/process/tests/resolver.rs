@@ -1,0 +1,64 @@
+//! Commands that talk to a broker get their keys as a running host does.
+#![allow(clippy::expect_used, reason = "in the helpers of a test, a failure is the test's failure")]
+
+use std::net::{Ipv4Addr, SocketAddr};
+
+use tidegate_devbroker::{Broker, Group, Options, Topic, TopicKind, User};
+use tidegate_process_tests::{Ended, GROUP, Home, TOPIC, run_with_variables};
+
+/// A broker that lets one user in.
+async fn guarded() -> Broker {
+    let user = User {
+        access_key: "reader".to_owned(),
+        secret_key: "right".to_owned(),
+        is_admin: true,
+        topics: Vec::new(),
+        groups: Vec::new(),
+    };
+    let options = Options {
+        topics: vec![Topic::new(TOPIC, TopicKind::Lite)],
+        groups: vec![Group { events_max: 5_000, ..Group::lite(GROUP, TOPIC) }],
+        users: vec![user],
+        ..Options::new(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))
+    };
+    Broker::start(options).await.expect("the broker starts")
+}
+
+/// `tidegate check --connect` with this secret key in the environment.
+async fn check(home: &Home, secret: &'static str) -> Ended {
+    let directory = home.path().to_owned();
+    let run = move || {
+        let variables = [("READER_KEY", "reader"), ("READER_SECRET", secret)];
+        run_with_variables(&directory, &["check", "--connect", "--config", "tidegate.toml"], &variables)
+    };
+    tokio::task::spawn_blocking(run).await.expect("the end of the command")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn check_connects_with_the_keys_of_the_resolver() {
+    let broker = guarded().await;
+    let home = Home::new();
+    home.install("env-keys");
+    home.write("policies/env-keys.toml", "id = \"READER_KEY\"\nsecret = \"READER_SECRET\"\n");
+    let endpoint = broker.address();
+    home.configure(
+        &endpoint.to_string(),
+        "[policies.keys]\ncomponent = \"env-keys.wasm\"\nrules = \"env-keys.toml\"\n\
+         limits.start-deadline = \"10s\"\ngrants.env = [\"READER_KEY\", \"READER_SECRET\"]\n",
+    );
+    let text = std::fs::read_to_string(home.file("tidegate.toml")).expect("the configuration");
+    let source = "connector = \"rocketmq-grpc\"\n";
+    let named = format!("{source}rocketmq.client.credentials-resolver = \"keys\"\n");
+    home.write("tidegate.toml", text.replacen(source, &named, 1));
+
+    let right = check(&home, "right").await;
+    assert_eq!(right.code, Some(0), "{right:?}");
+    let wrong = check(&home, "wrong").await;
+    assert_eq!(wrong.code, Some(3), "{wrong:?}");
+    assert!(wrong.stdout.contains("access     failed"), "{wrong:?}");
+    let none = check(&home, "").await;
+    assert_eq!(none.code, Some(3), "{none:?}");
+    assert!(none.stdout.contains("no credentials for"), "{none:?}");
+    assert!(!home.file("state").exists(), "a check leaves nothing behind");
+    broker.stop().await;
+}
