@@ -21,7 +21,7 @@ Usage: cargo xtask TASK
 Tasks:
   test [--quick] [--only STEP].. [--list]
             checks and tests everything, real brokers included; --quick leaves out what is slow
-            (real brokers, fuzzing), --only runs single steps, --list names them
+            (real brokers, the README's policies, fuzzing), --only runs single steps, --list names them
   guests    builds the guests and encodes the shipped policies anew into policies/
   lab [..]  measures the host beside the public Java client on a real broker (`lab --help`)
   audit [..]

@@ -22,8 +22,12 @@ pub(crate) struct Step {
 /// Longest that one step may take: the tests with real brokers, cold, take well under half of this on two cores.
 pub(crate) const LIMIT: Duration = Duration::from_secs(45 * 60);
 
-/// Name of the step whose output is counted.
+/// Name of the step that runs nearly all tests.
 pub(crate) const TESTS: &str = "test";
+/// Name of the step that does what the README says.
+const WALK: &str = "walk";
+/// Names of the steps whose tests are counted.
+pub(crate) const COUNTED: [&str; 2] = [TESTS, WALK];
 
 const GUESTS: [&str; 2] = ["--manifest-path", "guests/Cargo.toml"];
 const WASM: [&str; 2] = ["--target", "wasm32-unknown-unknown"];
@@ -69,6 +73,17 @@ pub(crate) fn all(real: bool) -> Vec<Step> {
                 cargo(&["test", ALL, "--no-fail-fast"]).with(features),
             ],
         ),
+        Step {
+            slow: true,
+            ..step(
+                WALK,
+                "the README's life of a policy, as it stands, in Rust, JavaScript and Python",
+                vec![
+                    built.clone(),
+                    cargo(&["test", ALL]).with(features).with(&["--test", "walkthrough", "--", "--ignored"]),
+                ],
+            )
+        },
         step(
             "doc",
             "the documentation builds and its links lead somewhere",
@@ -120,7 +135,7 @@ mod tests {
         let steps = all(true);
         let names: BTreeSet<_> = steps.iter().map(|step| step.name).collect();
         assert_eq!(names.len(), steps.len());
-        assert!(names.contains(TESTS));
+        assert!(COUNTED.iter().all(|counted| names.contains(counted)));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::command::now;
 use crate::results::Results;
-use crate::steps::{self, LIMIT, Step, TESTS};
+use crate::steps::{self, COUNTED, LIMIT, Step};
 use crate::{Failure, root, toolchain};
 
 /// Lines of a failed step's log that are shown; the rest is in the file.
@@ -123,8 +123,8 @@ fn run(step: &Step, logs: &Path) -> Ending {
             show(&log);
         }
     }
-    let results =
-        (step.name == TESTS && !matches!(outcome, Outcome::Skipped(_))).then(|| Results::parse(&log));
+    let results = (COUNTED.contains(&step.name) && !matches!(outcome, Outcome::Skipped(_)))
+        .then(|| Results::parse(&log));
     Ending { outcome, took, results }
 }
 
@@ -216,6 +216,7 @@ fn logs() -> Result<PathBuf, Failure> {
 mod tests {
     use super::*;
     use crate::command::program;
+    use crate::steps::TESTS;
 
     fn options(arguments: &[&str]) -> Result<Options, Failure> {
         Options::parse(&arguments.iter().map(|argument| (*argument).to_owned()).collect::<Vec<_>>())

@@ -23,21 +23,37 @@ const JAVA: [(&str, &[&str], &str); 3] = [
     ),
     ("mvn", &["--version"], "`mvn` (install Maven 3.8 or newer; Debian: `apt-get install maven`)"),
 ];
+/// What policies in other languages are built with.
+const LANGUAGES: [(&str, &[&str], &str); 4] = [
+    ("bash", &["--version"], "`bash`, which runs the README's commands"),
+    (
+        "node",
+        &["--eval", "process.exit(parseInt(process.versions.node) < 20)"],
+        "`node` (install Node.js 20 or newer)",
+    ),
+    ("npm", &["--version"], "`npm` (it comes along with Node.js; Debian: `apt-get install npm`)"),
+    (
+        "python3",
+        &["-c", "import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 10))"],
+        "`python3` with `venv` and `pip` (install Python 3.10 or newer; Debian: `apt-get install python3-venv`)",
+    ),
+];
 
 /// Checks for everything that the tests use. The one thing that is ours to add, the guests' compile target, is added.
-pub(crate) fn check(real_brokers: bool) -> Result<(), Failure> {
+pub(crate) fn check(slow_steps: bool) -> Result<(), Failure> {
     add_wasm_target()?;
-    let java: &[_] = if real_brokers { &JAVA } else { &[] };
+    let (java, languages): (&[_], &[_]) = if slow_steps { (&JAVA, &LANGUAGES) } else { (&[], &[]) };
     let missing: Vec<&str> = RUST
         .iter()
         .chain(java)
+        .chain(languages)
         .filter(|(tool, speak, _)| !program(tool).with(speak).succeeds())
         .map(|(_, _, advice)| *advice)
         .collect();
     if missing.is_empty() {
         return Ok(());
     }
-    let quick = if real_brokers { "; `--quick` runs what needs no Java" } else { "" };
+    let quick = if slow_steps { "; `--quick` runs what needs neither Java nor other languages" } else { "" };
     Err(Failure::Environment(format!("not found: {}{quick}", missing.join(", "))))
 }
 

@@ -112,11 +112,12 @@ fn install(directory: &Path, environment: &Path) -> Result<(), Failure> {
     if modified(&done).is_some_and(|done| Some(done) >= modified(&directory.join("requirements.txt"))) {
         return Ok(());
     }
-    if !environment.join("bin/python").exists() {
+    let python = environment.join("bin/python");
+    // An environment without pip is what a system without all of Python's modules left behind.
+    if !tool::works(&python, &["-m", "pip", "--version"]) {
         let arguments = ["-m", "venv", ENVIRONMENT];
         tool::run(Path::new("python3"), &arguments, directory, PYTHON_ADVICE)?;
     }
-    let python = environment.join("bin/python");
     let arguments = [
         "-m",
         "pip",

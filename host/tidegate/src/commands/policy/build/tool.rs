@@ -35,6 +35,13 @@ pub(super) fn ask(
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
+/// Whether a tool is there and ends well; what it says goes nowhere.
+pub(super) fn works(program: &Path, arguments: &[&str]) -> bool {
+    let mut command = Command::new(program);
+    command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    command.status().is_ok_and(|status| status.success())
+}
+
 fn absent(program: &Path, error: &std::io::Error, advice: &str) -> Failure {
     let program = program.display();
     if error.kind() == ErrorKind::NotFound {
