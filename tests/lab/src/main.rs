@@ -17,6 +17,7 @@ mod loopback;
 mod policies;
 mod program;
 mod reader;
+mod swap;
 mod table;
 mod watch;
 
@@ -63,6 +64,8 @@ enum Task {
     Latency(latency::Args),
     /// Rate of the host with a broker that is never the bottleneck for long: both in this process
     Alone(alone::Args),
+    /// Time from writing a policy's file to its first answer, and what calls notice of it
+    Swap(swap::Args),
     /// Reads and acknowledges a lite backlog and decides nothing: what the broker gives at most. The lab starts it as
     /// one of the contestants
     #[command(hide = true)]
@@ -80,6 +83,7 @@ async fn main() -> Result<()> {
         Some(Task::Policies(task)) => policies::run(task, &args.host, &args.policies).await,
         Some(Task::Latency(task)) => latency::run(task, &args.policies).await,
         Some(Task::Alone(task)) => alone::run(task, &args.policies).await,
+        Some(Task::Swap(task)) => swap::run(task, &args.policies),
         Some(Task::Read(read)) => reader::run(read).await,
         None => measure(&args).await,
     }
