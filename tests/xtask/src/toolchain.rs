@@ -28,7 +28,7 @@ const LANGUAGES: [(&str, &[&str], &str); 4] = [
     ("bash", &["--version"], "`bash`, which runs the README's commands"),
     (
         "node",
-        &["--eval", "process.exit(parseInt(process.versions.node) < 20)"],
+        &["--eval", "process.exit(parseInt(process.versions.node) < 20 ? 1 : 0)"],
         "`node` (install Node.js 20 or newer)",
     ),
     ("npm", &["--version"], "`npm` (it comes along with Node.js; Debian: `apt-get install npm`)"),
