@@ -12,12 +12,13 @@ mod seal;
 
 use std::fs::{self, File, OpenOptions};
 use std::hash::{Hash as _, Hasher};
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use parking_lot::Mutex;
+use tidegate_connector::files::{self, ReadError};
 use tidegate_model::Timestamp;
 use wasmtime::Engine;
 use wasmtime::component::Component;
@@ -155,21 +156,16 @@ impl Cache {
     }
 
     fn read(&self, path: &Path) -> io::Result<Option<Vec<u8>>> {
-        let file = match File::open(path) {
-            Ok(file) => file,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(error),
-        };
-        let len = file.metadata()?.len();
-        if len > self.bytes_max {
-            return Err(io::Error::other(format!(
-                "it has {len} bytes and the whole cache may have {}",
+        match files::read(path, self.bytes_max) {
+            Ok(bytes) => Ok(Some(bytes)),
+            Err(ReadError::Io(error)) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(ReadError::Io(error)) => Err(error),
+            Err(ReadError::TooLarge { bytes }) => Err(io::Error::other(format!(
+                "it has {bytes} bytes and the whole cache may have {}",
                 self.bytes_max
-            )));
+            ))),
+            Err(other @ ReadError::NotAFile { .. }) => Err(io::Error::other(other)),
         }
-        let mut bytes = Vec::with_capacity(usize::try_from(len).unwrap_or(0));
-        file.take(self.bytes_max).read_to_end(&mut bytes)?;
-        Ok(Some(bytes))
     }
 
     /// Writes the whole of a file or nothing. What another process reads meanwhile under that name stays what it was.

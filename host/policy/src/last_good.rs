@@ -7,11 +7,20 @@
 use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use tidegate_connector::files;
+
 use crate::files::{Files, Rules, sha256};
+
+/// The largest file that is read: larger than any limit on a policy's files.
+const FILE_BYTES_MAX: u64 = 1 << 30;
+
+/// This file is there and not what was written.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("`{}` is not what was kept", .0.display())]
+pub(crate) struct Damage(PathBuf);
 
 /// The directory of the copies.
 #[derive(Clone, Debug)]
@@ -59,27 +68,30 @@ impl LastGood {
         Ok(())
     }
 
-    /// What ran well, when there is anything and it is what was written.
-    pub(crate) fn load(&self, policy: &str) -> Option<Files> {
-        let manifest = read_manifest(&self.path(policy, "json"))?;
-        let component = fs::read(self.path(policy, &component_suffix(&manifest.component))).ok()?;
-        let component_sha256 = sha256(&component);
-        if *component_sha256 != *manifest.component {
-            return None;
+    /// What ran well; `None` when nothing was kept.
+    ///
+    /// # Errors
+    /// Why it cannot be used, when there is something that is not what was written.
+    pub(crate) fn load(&self, policy: &str) -> Result<Option<Files>, Damage> {
+        let path = self.path(policy, "json");
+        if fs::symlink_metadata(&path).is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
+            return Ok(None);
         }
+        let manifest = read_manifest(&path).ok_or(Damage(path))?;
+        let path = self.path(policy, &component_suffix(&manifest.component));
+        let component = read(&path).filter(|bytes| *sha256(bytes) == *manifest.component);
+        let component = component.ok_or(Damage(path))?;
         let rules = match manifest.rules {
             None => None,
             Some(digest) => {
                 let file = self.path(policy, &rules_suffix(&digest));
-                let text = fs::read_to_string(&file).ok()?;
-                let sha256: Arc<str> = sha256(text.as_bytes());
-                if *sha256 != *digest {
-                    return None;
-                }
-                Some(Rules { file, text, sha256 })
+                let text = read(&file).filter(|bytes| *sha256(bytes) == *digest);
+                let text = text.and_then(|bytes| String::from_utf8(bytes).ok());
+                let text = text.ok_or_else(|| Damage(file.clone()))?;
+                Some(Rules { file, text, sha256: digest.into() })
             }
         };
-        Some(Files { component: component.into(), component_sha256, rules })
+        Ok(Some(Files { component: component.into(), component_sha256: manifest.component.into(), rules }))
     }
 
     fn path(&self, policy: &str, suffix: &str) -> PathBuf {
@@ -96,7 +108,12 @@ fn rules_suffix(digest: &str) -> String {
 }
 
 fn read_manifest(path: &Path) -> Option<Manifest> {
-    serde_json::from_slice(&fs::read(path).ok()?).ok()
+    serde_json::from_slice(&read(path)?).ok()
+}
+
+/// Nothing but files, and none that was not written here.
+fn read(path: &Path) -> Option<Vec<u8>> {
+    files::read(path, FILE_BYTES_MAX).ok()
 }
 
 /// Writes the whole of a file or nothing.
@@ -148,13 +165,13 @@ mod tests {
     fn what_was_saved_last_is_what_is_loaded_and_nothing_else_is_left() {
         let dir = tempfile::tempdir().unwrap();
         let copies = LastGood::new(dir.path().join("policies"));
-        assert!(copies.load("fair").is_none());
+        assert!(copies.load("fair").unwrap().is_none());
         copies.save("fair", &files(b"one", Some("a = 1"))).unwrap();
         copies.save("fair", &files(b"two", Some("a = 2"))).unwrap();
         copies.save("other", &files(b"one", None)).unwrap();
-        let loaded = copies.load("fair").unwrap();
+        let loaded = copies.load("fair").unwrap().unwrap();
         assert_eq!((&*loaded.component, &*loaded.rules.unwrap().text), (&b"two"[..], "a = 2"));
-        assert!(copies.load("other").unwrap().rules.is_none());
+        assert!(copies.load("other").unwrap().unwrap().rules.is_none());
         assert_eq!(fs::read_dir(dir.path().join("policies")).unwrap().count(), 3 + 2);
     }
 
@@ -164,8 +181,8 @@ mod tests {
         let copies = LastGood::new(dir.path().to_owned());
         copies.save("fair", &files(b"one", None)).unwrap();
         fs::write(dir.path().join(format!("fair.{}.wasm", sha256(b"one"))), b"on").unwrap();
-        assert!(copies.load("fair").is_none());
+        assert!(copies.load("fair").is_err());
         fs::write(dir.path().join("fair.json"), b"{").unwrap();
-        assert!(copies.load("fair").is_none());
+        assert!(copies.load("fair").is_err());
     }
 }

@@ -345,7 +345,11 @@ impl Loaded {
         if !spec.last_good {
             return;
         }
-        let Some(files) = last_good.load(&self.policy.name) else { return };
+        let files = match last_good.load(&self.policy.name) {
+            Ok(Some(files)) => files,
+            Ok(None) => return,
+            Err(damage) => return self.policy.found_damaged(&damage),
+        };
         // Through every check again: limits, or the host, may be others than when it ran.
         let swapped = Ladder::default().check(engine, &spec, &files, None).and_then(|candidate| {
             let took = engine.clock().now().saturating_since(began);
@@ -358,8 +362,14 @@ impl Loaded {
     /// back before a restart, for one. Goes back to the copy of what ran well, if it is another.
     fn leave_for_last_good(&self, engine: &Engine, failing: &Generation, last_good: &LastGood) {
         let spec = self.policy.spec.load_full();
-        let files = spec.last_good.then(|| last_good.load(&self.policy.name)).flatten();
-        let Some(files) = files.filter(|files| digests(files) != failing.digests()) else { return };
+        if !spec.last_good {
+            return;
+        }
+        let files = match last_good.load(&self.policy.name) {
+            Ok(Some(files)) if digests(&files) != failing.digests() => files,
+            Ok(_) => return,
+            Err(damage) => return self.policy.found_damaged(&damage),
+        };
         match Ladder::default().check(engine, &spec, &files, None) {
             Ok(candidate) => self.policy.leave_failing(failing, candidate, &spec),
             Err(error) => self.policy.used_last_good(&Err(error)),

@@ -18,6 +18,7 @@ use crate::error::{LoadError, RollbackError, Rung};
 use crate::gate::Gate;
 use crate::generation::{Digests, Generation, Origin, Trial};
 use crate::ladder::{Candidate, sentence};
+use crate::last_good::Damage;
 use crate::log_tail::Line;
 use crate::poison::{self, Poison};
 use crate::spec::PolicySpec;
@@ -489,6 +490,16 @@ impl Policy {
             reason: &reason,
             generation: swapped.as_ref().ok().copied(),
             trouble: swapped.as_ref().err().map(sentence).as_deref(),
+        });
+    }
+
+    /// The copy of what last ran well cannot be used.
+    pub(crate) fn found_damaged(&self, damage: &Damage) {
+        self.engine.telemetry().emit(events::LastGoodUsed {
+            policy: &self.name,
+            reason: "",
+            generation: None,
+            trouble: Some(&damage.to_string()),
         });
     }
 

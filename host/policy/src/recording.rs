@@ -97,7 +97,7 @@ struct RecordedMessage {
     body_bytes: usize,
 }
 
-/// Bytes: as text where they are text.
+/// Bytes: as text where they are text that people read.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 enum Text {
@@ -207,7 +207,7 @@ impl Recorded {
     #[must_use]
     pub fn of(question: &Question<'_>, answer: &Answer, masking: &Masking) -> Self {
         let message = &**question.message;
-        let key = masking.key(question.key);
+        let key = masking.key(question.key, message);
         let is_key = |text: &str| *text == **question.key;
         let name = |text: &str| if is_key(text) { key.to_string() } else { masking.name(text) };
         let shown = masking.body_shown(&message.body);
@@ -350,8 +350,11 @@ impl RecordedMessage {
 impl Text {
     fn of(bytes: &[u8]) -> Self {
         match std::str::from_utf8(bytes) {
-            Ok(text) => Self::Text(text.to_owned()),
-            Err(_) => Self::Base64(STANDARD.encode(bytes)),
+            // A text of control characters would be six times as long in JSON.
+            Ok(text) if bytes.iter().filter(|byte| byte.is_ascii_control()).count() * 16 <= bytes.len() => {
+                Self::Text(text.to_owned())
+            }
+            _ => Self::Base64(STANDARD.encode(bytes)),
         }
     }
 
@@ -448,14 +451,18 @@ impl<R: BufRead> Iterator for RecordingReader<R> {
             Err(error) => return Some(Err(RecordingError::Read(error))),
         };
         self.line += 1;
-        if line.is_empty() || self.end.is_some() {
+        if line.is_empty() {
             return None;
+        }
+        if self.end.is_some() {
+            let message = "it comes after the end of the recording".to_owned();
+            return Some(Err(RecordingError::Line { line: self.line, message }));
         }
         if line.starts_with(end::BEGINNING)
             && let Ok(end) = serde_json::from_slice(&line)
         {
             self.end = Some(end);
-            return None;
+            return self.next();
         }
         match serde_json::from_slice(&line) {
             Ok(recorded) => Some(Ok(recorded)),

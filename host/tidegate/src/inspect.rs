@@ -18,6 +18,9 @@ use tidegate_policy::{
     RungReport,
 };
 
+/// The most of a body that is recorded: as much as a broker takes, so that each line can be read again.
+const BODY_BYTES_MAX: usize = 4 << 20;
+
 /// The running host, for the admin API.
 #[derive(Clone, Debug)]
 pub(crate) struct View(pub(crate) Arc<Host>);
@@ -106,9 +109,8 @@ impl View {
 
 fn recording_options(wanted: RecordingWanted) -> Result<RecordingOptions, OperateError> {
     let RecordingWanted { length, count, sample, mask, mask_keys, body_bytes } = wanted;
-    let masking = Masking { properties: mask, body_bytes, key_secret: None };
-    let masking = if mask_keys { masking.with_hashed_keys() } else { Ok(masking) };
-    let masking = masking.map_err(|error| OperateError::Conflict(sentence(&error)))?;
+    let masking = Masking::new(mask, body_bytes.min(BODY_BYTES_MAX), mask_keys)
+        .map_err(|error| OperateError::Conflict(sentence(&error)))?;
     Ok(RecordingOptions { length, count_max: count.unwrap_or(u64::MAX), sample, masking })
 }
 

@@ -103,7 +103,21 @@ impl Program {
     /// The same with these variables in its environment.
     #[must_use]
     pub fn start_with_variables(directory: &Path, arguments: &[&str], variables: &[(&str, &str)]) -> Self {
-        let mut child = command(directory, arguments, variables)
+        Self::spawn(command(directory, arguments, variables))
+    }
+
+    /// The same with so much address space and no more.
+    #[must_use]
+    pub fn start_with_address_space(directory: &Path, arguments: &[&str], kibibytes: u64) -> Self {
+        let limited = format!("ulimit -v {kibibytes} && exec \"$0\" \"$@\"");
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &limited]).arg(program_path()).args(arguments).current_dir(directory);
+        shell.env_remove("TIDEGATE_CONFIG").env_remove("TIDEGATE_ADMIN");
+        Self::spawn(shell)
+    }
+
+    fn spawn(mut command: Command) -> Self {
+        let mut child = command
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())

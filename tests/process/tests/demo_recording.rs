@@ -65,7 +65,7 @@ fn a_recording_of_the_demo_tells_two_rule_files_apart_as_a_shadow_does() {
     );
 
     let twice = run_to_end(home.path(), &arguments);
-    assert_eq!(twice.code, Some(1));
+    assert_eq!(twice.code, Some(3));
     assert!(twice.stderr.contains("`demo.jsonl` cannot be written"), "{}", twice.stderr);
     assert_eq!(replay(&home, &shipped), with_shipped, "the recording is still whole");
 }
@@ -75,7 +75,12 @@ fn rules_that_are_wrong_are_told_before_the_demo_plays() {
     let home = Home::new();
     home.write("wrong.toml", "min-in-flight = \"many\"\n");
     let ended = run_to_end(home.path(), &["demo", "--shadow", "wrong.toml"]);
-    assert_eq!(ended.code, Some(1));
-    assert!(ended.stderr.contains("min-in-flight"), "{}", ended.stderr);
+    assert_eq!(ended.code, Some(2));
+    assert!(
+        ended.stderr.contains("wrong.toml") && ended.stderr.contains("min-in-flight"),
+        "{}",
+        ended.stderr
+    );
+    assert!(!ended.stderr.contains("trial.toml"), "{}", ended.stderr);
     assert!(ended.stdout.is_empty(), "{}", ended.stdout);
 }

@@ -122,8 +122,24 @@ async fn a_recording_outlives_a_quiet_flow_and_ends_well_with_its_host() {
     assert_eq!(brief.stdout, "0 decisions of tenants in quiet.jsonl\n");
     assert_eq!(stage.replay("quiet.jsonl")["messages"], 0);
 
-    let long = stage.start(&["policy", "record", "tenants", "--output", "long.jsonl", "--for", "1h"]);
+    let arguments = ["policy", "record", "tenants", "-o", "stopped.jsonl", "--admin", &stage.admin];
+    let stopped = Program::start(stage.home.path(), &arguments);
     stage.wait_for_recordings(2).await;
+    stage.tenants.send("somebody", "just in time").await;
+    eventually("the decision in the file", || {
+        stage.read("stopped.jsonl").contains("just in time").then_some(())
+    })
+    .await;
+    stopped.signal("INT");
+    let stopped = stopped.wait().await;
+    assert_eq!(
+        (stopped.code, &*stopped.stdout),
+        (Some(0), "1 decisions of tenants in stopped.jsonl; you ended it")
+    );
+    assert_eq!(stage.replay("stopped.jsonl")["recording-end"]["end"], "interrupted");
+
+    let long = stage.start(&["policy", "record", "tenants", "--output", "long.jsonl", "--for", "1h"]);
+    stage.wait_for_recordings(3).await;
     stage.tenants.send("somebody", "on its way").await;
     stage.program.signal("TERM");
     let long = long.await.expect("the end of the command");
@@ -157,7 +173,7 @@ async fn what_cannot_be_recorded_says_why_and_leaves_no_file() {
 
     // A host that dies breaks it off: what came is there and can be replayed.
     let cut = stage.start(&["policy", "record", "tenants", "-o", "cut.jsonl"]);
-    stage.wait_for_recordings(2).await;
+    stage.wait_for_recordings(1).await;
     stage.tenants.send("somebody", "the last words").await;
     eventually("the decision in the file", || {
         let text = std::fs::read_to_string(stage.home.file("cut.jsonl")).ok()?;

@@ -5,7 +5,8 @@ use std::net::TcpListener;
 use std::time::Duration;
 
 use serde_json::Value;
-use tidegate_process_tests::{Home, Program, Tenants, eventually, start_broker, start_broker_at};
+use tidegate_process_tests::{Home, PATIENCE, Program, Tenants, eventually, start_broker, start_broker_at};
+use tidegate_test_guests::Guest;
 
 const RUN: [&str; 3] = ["run", "--config", "tidegate.toml"];
 
@@ -133,7 +134,7 @@ async fn assert_joined(program: &Program, joined: u8) {
 }
 
 async fn wait_for_readiness(program: &Program, ready: bool) {
-    let deadline = tokio::time::Instant::now() + tidegate_process_tests::PATIENCE;
+    let deadline = tokio::time::Instant::now() + PATIENCE;
     while program.ask("/readyz").await.1["ready"] != ready {
         assert!(tokio::time::Instant::now() < deadline, "waited in vain for ready = {ready}");
         tokio::time::sleep(Duration::from_millis(50)).await;
@@ -177,7 +178,7 @@ async fn what_is_received_is_decided_in_hand_or_accounted_for() {
         tenants.send("tenant", &format!("{number}")).await;
     }
     let program = Program::start(home.path(), &RUN);
-    let deadline = tokio::time::Instant::now() + tidegate_process_tests::PATIENCE;
+    let deadline = tokio::time::Instant::now() + PATIENCE;
     let mut flow = Value::Null;
     while flow["totals"]["undecided-endings"]["dropped"].as_u64().unwrap_or(0) < 5 {
         assert!(tokio::time::Instant::now() < deadline, "nothing was dropped: {flow}");
@@ -197,6 +198,33 @@ async fn what_is_received_is_decided_in_hand_or_accounted_for() {
         "{metrics}"
     );
     assert_eq!(program.terminate().await.code, Some(0));
+    tenants.close().await;
+    broker.stop().await;
+}
+
+/// The pool of instances wants hundreds of gigabytes of address space, which is nothing but numbers, where there are.
+#[tokio::test(flavor = "multi_thread")]
+async fn without_address_space_for_the_pool_policies_decide_and_it_is_said() {
+    let broker = start_broker().await;
+    let tenants = Tenants::of(&broker).await;
+    let home = Home::new();
+    home.write("policies/gate.wasm", Guest::rejecting("closed").component());
+    let policy = "throttle = \"gate\"\n[policies.gate]\ncomponent = \"gate.wasm\"\n";
+    home.configure(&broker.address().to_string(), policy);
+    let program = Program::start_with_address_space(home.path(), &RUN, 20_000_000);
+    program.wait_for_log("cannot reserve address space for the pool of policy instances").await;
+    assert!(program.log().contains("Raise the limit (`ulimit -v`)"), "{}", program.log());
+    let (_, metrics) = program.ask_as("GET", "/metrics").await;
+    assert!(metrics.contains("tidegate_policy_allocator{allocator=\"on-demand\"} 1"), "{metrics}");
+
+    tenants.send("tenant", "knock").await;
+    let deadline = tokio::time::Instant::now() + PATIENCE;
+    while program.get("/api/flows").await["flows"][0]["totals"]["rejected"] != 1 {
+        assert!(tokio::time::Instant::now() < deadline, "the policy does not decide: {}", program.log());
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let ended = program.terminate().await;
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
     tenants.close().await;
     broker.stop().await;
 }

@@ -66,7 +66,12 @@ pub(super) async fn record(
     Name(flow): Name,
     body: Bytes,
 ) -> Result<Response, Problem> {
-    let wanted = if body.is_empty() { Ok(RecordingWanted::default()) } else { serde_json::from_slice(&body) };
+    let wanted = match body.trim_ascii_start().first() {
+        None => Ok(RecordingWanted::default()),
+        Some(b'{') => serde_json::from_slice(&body),
+        // An array would be taken for the fields in their order.
+        Some(_) => Err(serde::de::Error::custom("it is no JSON object")),
+    };
     let wanted = wanted.map_err(|error| Problem {
         status: StatusCode::BAD_REQUEST,
         error: format!("what is to be recorded is not understood: {error}"),

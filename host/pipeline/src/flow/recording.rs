@@ -20,8 +20,8 @@ use super::tap::Onlooker;
 const WAITING_MAX: usize = 16_384;
 /// Bytes of the messages that wait to be written down.
 const WAITING_BYTES_MAX: usize = 32 << 20;
-/// What a message has around its body, roughly.
-const AROUND_BODY_BYTES: usize = 512;
+/// What a decision about a message takes without the message's own texts, roughly.
+const AROUND_BYTES: usize = 512;
 
 /// Lines are given out together up to about this.
 const CHUNK_BYTES: usize = 64 << 10;
@@ -63,6 +63,7 @@ struct Recorder {
     sender: mpsc::Sender<Seen>,
     backlog: Arc<Backlog>,
     sample: Sample,
+    until: Instant,
     left: u64,
 }
 
@@ -109,13 +110,14 @@ pub(super) fn start(
     let (sender, seen) = mpsc::channel(WAITING_MAX);
     let backlog = Arc::new(Backlog::default());
     let sample = Sample::new(options.sample);
-    let recorder = Recorder { sender, backlog: Arc::clone(&backlog), sample, left: options.count_max };
+    let until = clock.now() + options.length;
+    let recorder = Recorder { sender, backlog: Arc::clone(&backlog), sample, until, left: options.count_max };
     telemetry.emit(RecordingBegan { flow, length: options.length, sample: options.sample });
     let recording = Recording {
         header: Some(header),
         seen,
         backlog,
-        until: clock.now() + options.length,
+        until,
         clock,
         count_max: options.count_max,
         recorded: 0,
@@ -150,8 +152,7 @@ impl Recording {
                 Err(_) => self.wait().await,
             };
             match next {
-                Ok(seen) if seen.now < self.until => self.write(&seen, &mut lines),
-                Ok(_later) => break EndCause::Time,
+                Ok(seen) => self.write(&seen, &mut lines),
                 Err(end) => break end,
             }
             if lines.len() >= CHUNK_BYTES {
@@ -175,13 +176,15 @@ impl Recording {
         let until = self.clock.deadline(self.until);
         match tokio::time::timeout_at(until, self.seen.recv()).await {
             Ok(Some(seen)) => Ok(seen),
+            // Nobody looks on any more.
+            Ok(None) if self.clock.now() >= self.until => Err(EndCause::Time),
             Ok(None) => Err(EndCause::Flow),
             Err(_elapsed) => Err(EndCause::Time),
         }
     }
 
     fn write(&mut self, seen: &Seen, lines: &mut Vec<u8>) {
-        self.backlog.bytes.fetch_sub(seen.bytes(), Ordering::Relaxed);
+        self.backlog.bytes.fetch_sub(bytes_of(&seen.message), Ordering::Relaxed);
         let question = seen.question(&self.source);
         let _ = Recorded::of(&question, &seen.answer, &self.masking).write(lines);
         self.recorded += 1;
@@ -190,10 +193,13 @@ impl Recording {
 
 impl Onlooker for Recorder {
     fn see(&mut self, question: &Question<'_>, answer: &Answer) -> bool {
+        if question.now >= self.until {
+            return false;
+        }
         if !self.sample.has(question.key) {
             return !self.is_done();
         }
-        let bytes = question.message.body.len() + AROUND_BODY_BYTES;
+        let bytes = bytes_of(question.message);
         let permit = match self.sender.try_reserve() {
             Ok(permit) if self.backlog.bytes.load(Ordering::Relaxed) + bytes <= WAITING_BYTES_MAX => permit,
             Err(mpsc::error::TrySendError::Closed(())) => return false,
@@ -223,6 +229,13 @@ impl Sample {
     fn has(&self, key: &str) -> bool {
         self.below.is_none_or(|below| self.hasher.hash_one(key) < below)
     }
+}
+
+/// What keeping a message takes, roughly.
+fn bytes_of(message: &Message) -> usize {
+    let properties = message.properties.iter().map(|(name, value)| name.len() + value.len());
+    let keys = message.keys.iter().map(|key| key.len());
+    AROUND_BYTES + message.body.len() + properties.chain(keys).sum::<usize>()
 }
 
 impl Seen {
@@ -256,10 +269,6 @@ impl Seen {
             now: self.now,
             seed: self.seed,
         }
-    }
-
-    fn bytes(&self) -> usize {
-        self.message.body.len() + AROUND_BODY_BYTES
     }
 }
 

@@ -30,6 +30,8 @@ pub enum EndCause {
     Count,
     /// The flow ended, or the host.
     Flow,
+    /// Whoever recorded it had enough. What was missed until then is not known.
+    Interrupted,
 }
 
 impl End {

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use sha2::{Digest as _, Sha256};
+use tidegate_model::Message;
 
 /// What stands in the place of a value.
 pub const MASKED: &str = "[masked]";
@@ -20,13 +21,16 @@ pub struct Masking {
     /// Bytes of a body that are recorded; 0 for none.
     pub body_bytes: usize,
     /// Whether keys, lite topics and groups are replaced by a hash: the same for the same key within one recording, so
-    /// that fairness stays visible. Holds the secret that the hashes begin with.
-    pub key_secret: Option<[u8; 16]>,
+    /// that fairness stays visible. A key that is the value of a masked property is in any case.
+    pub keys: bool,
+    /// What the hashes begin with.
+    secret: [u8; 16],
 }
 
 impl Default for Masking {
+    /// Masks nothing but the ends of long bodies, and so needs no secret.
     fn default() -> Self {
-        Self { properties: Vec::new(), body_bytes: BODY_BYTES, key_secret: None }
+        Self { properties: Vec::new(), body_bytes: BODY_BYTES, keys: false, secret: [0; 16] }
     }
 }
 
@@ -36,33 +40,40 @@ impl Default for Masking {
 pub struct NoRandomness(#[source] getrandom::Error);
 
 impl Masking {
-    /// Replaces keys by hashes under a secret of its own, which is nowhere kept.
+    /// Masks the values of these properties and what of a body is beyond so many bytes, and keys if `keys` is set, under
+    /// a secret of its own that is nowhere kept.
     ///
     /// # Errors
     /// When the system gives no random numbers.
-    pub fn with_hashed_keys(self) -> Result<Self, NoRandomness> {
+    pub fn new(properties: Vec<String>, body_bytes: usize, keys: bool) -> Result<Self, NoRandomness> {
         let mut secret = [0; 16];
         getrandom::fill(&mut secret).map_err(NoRandomness)?;
-        Ok(Self { key_secret: Some(secret), ..self })
+        Ok(Self { properties, body_bytes, keys, secret })
     }
 
-    pub(super) fn key(&self, key: &Arc<str>) -> Arc<str> {
-        match &self.key_secret {
-            None => Arc::clone(key),
-            Some(secret) => hashed(secret, key).into(),
+    /// The key of a message as it is shown.
+    pub(super) fn key(&self, key: &Arc<str>, message: &Message) -> Arc<str> {
+        let mut properties = message.properties.iter();
+        if self.keys || properties.any(|(name, value)| **value == *key.as_bytes() && self.masks(name)) {
+            hashed(&self.secret, key).into()
+        } else {
+            Arc::clone(key)
         }
     }
 
     pub(super) fn name(&self, name: &str) -> String {
-        self.key_secret.as_ref().map_or_else(|| name.to_owned(), |secret| hashed(secret, name))
+        if self.keys { hashed(&self.secret, name) } else { name.to_owned() }
+    }
+
+    fn masks(&self, property: &str) -> bool {
+        self.properties.iter().any(|pattern| match pattern.strip_suffix('*') {
+            Some(beginning) => property.starts_with(beginning),
+            None => property == pattern,
+        })
     }
 
     pub(super) fn property<'a>(&self, name: &str, value: &'a [u8]) -> Cow<'a, [u8]> {
-        let fits = |pattern: &String| match pattern.strip_suffix('*') {
-            Some(beginning) => name.starts_with(beginning),
-            None => name == pattern,
-        };
-        if self.properties.iter().any(fits) { MASKED.as_bytes().into() } else { value.into() }
+        if self.masks(name) { MASKED.as_bytes().into() } else { value.into() }
     }
 
     pub(super) fn body_shown<'a>(&self, body: &'a [u8]) -> &'a [u8] {
@@ -76,7 +87,7 @@ impl Masking {
             0 => "body".to_owned(),
             bytes => format!("body after {bytes} bytes"),
         };
-        let keys = self.key_secret.is_some().then(|| "keys, as hashes".to_owned());
+        let keys = self.keys.then(|| "keys, as hashes".to_owned());
         properties.chain([body]).chain(keys).collect()
     }
 }

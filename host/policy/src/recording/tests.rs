@@ -60,11 +60,7 @@ fn what_is_masked_is_not_in_the_file_and_equal_keys_stay_equal() {
         vec![property("token", "s3cret-1"), property("x-auth", "s3cret-2"), property("tenant", "tenant-7")];
     let message = message("tenant-7", properties, b"s3cret-3".to_vec());
     let key = Arc::from("tenant-7");
-    let masking = Masking {
-        properties: vec!["token".to_owned(), "x-*".to_owned()],
-        body_bytes: 0,
-        key_secret: Some([7; 16]),
-    };
+    let masking = Masking::new(vec!["token".to_owned(), "x-*".to_owned()], 0, true).unwrap();
     let deferral = Deferral { delay: Duration::ZERO, reason: "tenant-7 has had enough".into() };
     let answer = Answer::Verdict(Verdict::Defer(deferral));
     let recorded = Recorded::of(&question(&message, &key, 5), &answer, &masking);
@@ -86,6 +82,43 @@ fn a_recording_that_was_broken_off_ends_before_its_last_line() {
     let bytes = recording(&[line.clone(), line]);
     assert_eq!(read(&bytes).len(), 2);
     assert_eq!(read(&bytes[..bytes.len() - 5]).len(), 1);
+}
+
+/// The flow's key may be that very property.
+#[test]
+fn a_key_that_is_the_value_of_a_masked_property_is_masked_too() {
+    let properties = vec![("user".to_owned(), b"alice-secret".to_vec())];
+    let message = message("alice-secret", properties, vec![]);
+    let key = Arc::from("alice-secret");
+    let masking = Masking::new(vec!["us*".to_owned()], 0, false).unwrap();
+    let deferral = Deferral { delay: Duration::ZERO, reason: "alice-secret is busy".into() };
+    let answer = Answer::Verdict(Verdict::Defer(deferral));
+    let text = serde_json::to_string(&Recorded::of(&question(&message, &key, 1), &answer, &masking)).unwrap();
+    assert!(!text.contains("alice"), "{text}");
+    let open = Masking::new(vec!["other".to_owned()], 0, false).unwrap();
+    let text = serde_json::to_string(&Recorded::of(&question(&message, &key, 1), &answer, &open)).unwrap();
+    assert!(text.contains("alice-secret is busy"), "{text}");
+}
+
+#[test]
+fn a_body_of_control_characters_stays_readable() {
+    let body = vec![1; 4 << 20];
+    let (message, key) = (message("tenant", vec![], body.clone()), Arc::from("tenant"));
+    let masking = Masking::new(vec![], 4 << 20, false).unwrap();
+    let bytes = recording(&[Recorded::of(&question(&message, &key, 1), &deferral(), &masking)]);
+    let recorded = read(&bytes).remove(0).unwrap();
+    recorded.with_question(|question| assert_eq!(question.message.body, body));
+}
+
+#[test]
+fn nothing_comes_after_the_end() {
+    let (message, key) = (message("tenant", vec![], vec![]), Arc::from("tenant"));
+    let line = Recorded::of(&question(&message, &key, 1), &deferral(), &Masking::default());
+    let mut bytes = recording(&[line.clone()]);
+    End { end: EndCause::Time, recorded: 1, missed: 0 }.write(&mut bytes).unwrap();
+    line.write(&mut bytes).unwrap();
+    let found = read(&bytes);
+    assert!(matches!(found[1], Err(RecordingError::Line { line: 4, .. })), "{found:?}");
 }
 
 #[test]

@@ -91,7 +91,7 @@ const RECORD_HELP: &str = "\
 A recording is a text file of one JSON object a line: what the flow's policy was asked, with all facts, clocks and random
 numbers, and what became of the message. It has properties and the beginnings of bodies: mask what must not leave the
 host. The flow does not wait for it: what cannot be taken in at the flow's speed is left out and counted, and a sample of
-the keys helps. A policy with a memory is replayed most truly from the flow's first message on.";
+the keys helps. Ctrl-C ends it early. A policy with a memory is replayed most truly from the flow's first message on.";
 
 fn recording_length(text: &str) -> Result<Duration, String> {
     let length = tidegate_connector::units::parse_duration(text).map_err(|error| error.to_string())?;

@@ -27,7 +27,7 @@ use tidegate_telemetry::Telemetry;
 use tokio::time::{Instant, sleep};
 
 use self::load::{Load, QUIET_TENANTS, TENANT};
-use self::record::RecordTask;
+use self::record::{RecordFile, RecordTask};
 use self::report::{Account, Phase, Shadowed};
 use self::worker::{Workbench, Worker};
 use super::block_on;
@@ -48,6 +48,7 @@ const AMNESTY: [(&str, &str); 1] = [("min-in-flight = 10", "min-in-flight = 1000
 const FLOW: &str = "tenants";
 /// The policy of `--shadow`.
 const TRIAL: &str = "trial";
+const TRIAL_RULES: &str = "trial.toml";
 const TOPIC: &str = "LiteMainTopic";
 const GROUP: &str = "GID-demo";
 /// One message's work: 250 messages a second, and the tenants send 390.
@@ -61,7 +62,7 @@ const DRAIN_WITHIN: Duration = Duration::from_secs(10);
 
 pub(crate) fn run(args: &DemoArgs, output: &Output) -> Result<(), Failure> {
     block_on(async {
-        let account = play(args, output).await.map_err(Failure::Runtime)?;
+        let account = play(args, output).await?;
         if output.is_json() {
             let json = serde_json::to_string(&account).map_err(Failure::runtime)?;
             output.data(&json);
@@ -75,36 +76,20 @@ pub(crate) fn run(args: &DemoArgs, output: &Output) -> Result<(), Failure> {
     })
 }
 
-async fn play(args: &DemoArgs, output: &Output) -> anyhow::Result<Account> {
-    let phase = args.phase;
-    let stage = Stage::set(args, output).await?;
-    let mut broken = Vec::new();
-    let mut phases = Vec::new();
-
-    stage.say(&format!(
-        "{QUIET_TENANTS} quiet tenants, one that floods, and a worker that does {:.0} messages a second\n",
-        1.0 / WORK.as_secs_f64()
-    ));
-    phases.push(stage.phase("1  no policy", phase).await);
-
-    fs::write(stage.policies().join("fair-share.toml"), RULES)?;
-    fs::write(stage.policies().join("fair-share.wasm"), COMPONENT)?;
-    let generation = stage.wait_for_generation(0).await?;
-    phases.push(stage.phase("2  fair-share.wasm dropped in", phase).await);
-
-    fs::write(stage.policies().join("fair-share.toml"), edited(&EDIT)?)?;
-    stage.wait_for_generation(generation).await?;
-    phases.push(stage.phase("3  its rules edited", phase).await);
-
-    if let [without, with, _] = phases.as_slice()
-        && with.quiet_p50_ms * 2 > without.quiet_p50_ms
-    {
-        broken.push(format!(
-            "the policy does not help: quiet tenants' p50 is {} ms with it and {} ms without",
-            with.quiet_p50_ms, without.quiet_p50_ms
-        ));
+async fn play(args: &DemoArgs, output: &Output) -> Result<Account, Failure> {
+    let shadow = args.shadow.as_deref().map(read_rules).transpose()?;
+    let record = args.record.as_deref().map(RecordFile::create).transpose()?;
+    let stage = Stage::set(shadow.as_deref(), record, output).await.map_err(Failure::Runtime)?;
+    if let Some(rules) = &args.shadow {
+        stage.ensure_shadow(rules)?;
     }
-    stage.end(phases, broken).await
+    stage.play(args.phase).await.map_err(Failure::Runtime)
+}
+
+fn read_rules(file: &Path) -> Result<String, Failure> {
+    fs::read_to_string(file)
+        .with_context(|| format!("cannot read `{}`", file.display()))
+        .map_err(Failure::Config)
 }
 
 /// Everything that runs.
@@ -120,7 +105,11 @@ struct Stage<'o> {
 }
 
 impl<'o> Stage<'o> {
-    async fn set(args: &DemoArgs, output: &'o Output) -> anyhow::Result<Self> {
+    async fn set(
+        shadow: Option<&str>,
+        record: Option<RecordFile>,
+        output: &'o Output,
+    ) -> anyhow::Result<Self> {
         let clock = Clock::start();
         let broker = Broker::start(Options {
             topics: vec![Topic::new(TOPIC, TopicKind::Lite)],
@@ -132,12 +121,11 @@ impl<'o> Stage<'o> {
         .context("the embedded broker does not start")?;
         let directory = tempfile::tempdir().context("no temporary directory")?;
         fs::create_dir(directory.path().join("policies"))?;
-        if let Some(rules) = &args.shadow {
-            let rules = fs::read(rules).with_context(|| format!("cannot read `{}`", rules.display()))?;
-            fs::write(directory.path().join("policies/trial.toml"), rules)?;
+        if let Some(rules) = shadow {
+            fs::write(directory.path().join("policies").join(TRIAL_RULES), rules)?;
             fs::write(directory.path().join("policies/trial.wasm"), COMPONENT)?;
         }
-        let config = config(directory.path(), broker.address(), args.shadow.is_some())?;
+        let config = config(directory.path(), broker.address(), shadow.is_some())?;
         let bench = Workbench::new(clock, WORK)?;
         let worker: Box<dyn Sink> = Box::new(Worker(Arc::clone(&bench)));
         let extras = Extras {
@@ -147,15 +135,54 @@ impl<'o> Stage<'o> {
         };
         let telemetry = Telemetry::default();
         let host = Host::start(&config, clock, &telemetry, extras).await?;
-        if args.shadow.is_some() {
-            ensure_loaded(&host, TRIAL)?;
-        }
-        let record = args.record.as_deref().map(|file| RecordTask::start(&host, FLOW, file)).transpose()?;
+        let record = record.map(|file| file.record(&host, FLOW)).transpose()?;
         let endpoints = Endpoints::parse(&broker.address().to_string())?;
         let producer =
             Producer::connect(ClientOptions::new(endpoints), clock, telemetry, "demo".into()).await?;
         let load = Load::start(&producer, &TOPIC.into());
         Ok(Self { output, directory, broker, producer, load, bench, host, record })
+    }
+
+    async fn play(self, phase: Duration) -> anyhow::Result<Account> {
+        let mut broken = Vec::new();
+        let mut phases = Vec::new();
+
+        self.say(&format!(
+            "{QUIET_TENANTS} quiet tenants, one that floods, and a worker that does {:.0} messages a second\n",
+            1.0 / WORK.as_secs_f64()
+        ));
+        phases.push(self.phase("1  no policy", phase).await);
+
+        fs::write(self.policies().join("fair-share.toml"), RULES)?;
+        fs::write(self.policies().join("fair-share.wasm"), COMPONENT)?;
+        let generation = self.wait_for_generation(0).await?;
+        phases.push(self.phase("2  fair-share.wasm dropped in", phase).await);
+
+        fs::write(self.policies().join("fair-share.toml"), edited(&EDIT)?)?;
+        self.wait_for_generation(generation).await?;
+        phases.push(self.phase("3  its rules edited", phase).await);
+
+        if let [without, with, _] = phases.as_slice()
+            && with.quiet_p50_ms * 2 > without.quiet_p50_ms
+        {
+            broken.push(format!(
+                "the policy does not help: quiet tenants' p50 is {} ms with it and {} ms without",
+                with.quiet_p50_ms, without.quiet_p50_ms
+            ));
+        }
+        self.end(phases, broken).await
+    }
+
+    /// Rules that are wrong are told before half a minute of demo, and by the name that the user knows.
+    fn ensure_shadow(&self, rules: &Path) -> Result<(), Failure> {
+        match policy(&self.host, TRIAL) {
+            Some(PolicyStatus { active: None, last_error: Some(error), .. }) => {
+                let copy = self.policies().join(TRIAL_RULES).display().to_string();
+                let reason = error.reason.replace(&copy, &rules.display().to_string());
+                Err(Failure::Config(anyhow::anyhow!("the rules for --shadow are refused: {reason}")))
+            }
+            _ => Ok(()),
+        }
     }
 
     fn policies(&self) -> std::path::PathBuf {
@@ -264,15 +291,6 @@ impl<'o> Stage<'o> {
 
 fn policy(host: &Host, name: &str) -> Option<PolicyStatus> {
     host.policies().into_iter().find(|status| &*status.name == name)
-}
-
-/// Rules that are wrong are told before half a minute of demo.
-fn ensure_loaded(host: &Host, name: &str) -> anyhow::Result<()> {
-    let status = policy(host, name).context("the policy beside is configured")?;
-    match (status.active, status.last_error) {
-        (None, Some(error)) => bail!("the rules for --shadow are refused: {}", error.reason),
-        _ => Ok(()),
-    }
 }
 
 /// The configuration, read like a user's.

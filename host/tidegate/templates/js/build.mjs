@@ -1,5 +1,6 @@
 // Makes `{{name}}.wasm` of `policy.js` and what it imports.
 
+import { spawnSync } from 'node:child_process';
 import { readFile, rename, writeFile } from 'node:fs/promises';
 import { fileURLToPath } from 'node:url';
 
@@ -7,6 +8,11 @@ import { componentize } from '@bytecodealliance/componentize-js';
 
 const path = (relative) => fileURLToPath(new URL(relative, import.meta.url));
 const { name, tidegate } = JSON.parse(await readFile(path('package.json'), 'utf8'));
+
+// Says where a mistake is; what comes next would only count them.
+if (spawnSync(process.execPath, ['--check', path('policy.js')], { stdio: 'inherit' }).status !== 0) {
+  process.exit(1);
+}
 
 try {
   const { component } = await componentize({

@@ -131,6 +131,8 @@ async fn a_recording_that_is_misunderstood_or_impossible_does_not_begin() {
         (r#"{"sample": 0}"#, "sample"),
         (r#"{"sample": 1.5}"#, "sample"),
         ("{", "EOF"),
+        ("[]", "no JSON object"),
+        (" [1, null, 1.0]", "no JSON object"),
     ] {
         let answer = record(&server, "first", body).await;
         assert_eq!(answer.status, 400, "{body}: {answer:?}");

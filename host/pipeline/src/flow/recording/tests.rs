@@ -23,6 +23,10 @@ impl Stage {
     }
 
     fn decide(&self, key: &str, number: u64, body_bytes: usize) {
+        self.decide_with(key, number, body_bytes, Vec::new());
+    }
+
+    fn decide_with(&self, key: &str, number: u64, body_bytes: usize, properties: Vec<(Box<str>, Bytes)>) {
         let message = Arc::new(Message {
             topic: "orders".into(),
             lite_topic: Some(key.into()),
@@ -30,7 +34,7 @@ impl Stage {
             id: MessageId::from(format!("message-{number}").as_str()),
             tag: None,
             keys: Vec::new(),
-            properties: Vec::new(),
+            properties,
             body: vec![b'x'; body_bytes].into(),
             body_state: BodyState::Intact,
             born_at: None,
@@ -92,9 +96,10 @@ async fn a_busy_flow_does_not_make_it_longer() {
     stage.decide("tenant", 0, 0);
     tokio::time::advance(Duration::from_secs(61)).await;
     stage.decide("tenant", 1, 0);
+    assert!(!stage.taps.has_any(), "what comes later is neither recorded nor missed");
     let (recorded, end) = stage.read().await;
     assert_eq!(recorded.len(), 1);
-    assert_eq!(end.map(|end| end.end), Some(EndCause::Time));
+    assert_eq!(end, Some(End { end: EndCause::Time, recorded: 1, missed: 0 }));
 }
 
 #[tokio::test(start_paused = true)]
@@ -133,10 +138,17 @@ async fn what_nobody_takes_in_is_counted_and_not_kept() {
     let stage = Stage::set(options());
     let body_bytes = 4 << 20;
     (0..20).for_each(|number| stage.decide("tenant", number, body_bytes));
-    let fit = (WAITING_BYTES_MAX / (body_bytes + AROUND_BODY_BYTES)) as u64;
+    let fit = (WAITING_BYTES_MAX / (body_bytes + AROUND_BYTES)) as u64;
     let (recorded, end) = stage.read().await;
     assert_eq!(recorded.len() as u64, fit);
     assert_eq!(end, Some(End { end: EndCause::Time, recorded: fit, missed: 20 - fit }));
+
+    // Whatever it is that is large.
+    let stage = Stage::set(options());
+    let property = (Box::from("big"), Bytes::from(vec![b'x'; body_bytes]));
+    (0..20).for_each(|number| stage.decide_with("tenant", number, 0, vec![property.clone()]));
+    let (recorded, _) = stage.read().await;
+    assert_eq!(recorded.len() as u64, fit);
 
     let stage = Stage::set(options());
     (0..WAITING_MAX as u64 + 7).for_each(|number| stage.decide("tenant", number, 0));

@@ -12,6 +12,7 @@ use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 
 use super::report::Recorded;
+use crate::exit::Failure;
 
 /// Longer than any demo.
 const LENGTH: Duration = Duration::from_secs(600);
@@ -23,17 +24,31 @@ pub(super) struct RecordTask {
     writer: JoinHandle<anyhow::Result<End>>,
 }
 
-impl RecordTask {
-    pub(super) fn start(host: &Host, flow: &str, file: &Path) -> anyhow::Result<Self> {
+/// A new file for it.
+#[derive(Debug)]
+pub(super) struct RecordFile {
+    path: PathBuf,
+    to: File,
+}
+
+impl RecordFile {
+    pub(super) fn create(path: &Path) -> Result<Self, Failure> {
+        let to = File::create_new(path).with_context(|| format!("`{}` cannot be written", path.display()));
+        Ok(Self { path: path.to_owned(), to: to.map_err(Failure::Environment)? })
+    }
+
+    /// Begins to write into it.
+    pub(super) fn record(self, host: &Host, flow: &str) -> anyhow::Result<RecordTask> {
         let masking = Masking::default();
         let options = RecordingOptions { length: LENGTH, count_max: u64::MAX, sample: 1.0, masking };
         let recording = host.record(flow, options).context("the demo has that flow")??;
-        let to = File::create_new(file).with_context(|| format!("`{}` cannot be written", file.display()))?;
         let runtime = Handle::current();
-        let writer = tokio::task::spawn_blocking(move || write(recording, to, &runtime));
-        Ok(Self { file: file.to_owned(), writer })
+        let writer = tokio::task::spawn_blocking(move || write(recording, self.to, &runtime));
+        Ok(RecordTask { file: self.path, writer })
     }
+}
 
+impl RecordTask {
     /// Waits for the last line, which comes when the flow has ended.
     pub(super) async fn end(self) -> anyhow::Result<Recorded> {
         let Self { file, writer } = self;

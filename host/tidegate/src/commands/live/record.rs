@@ -21,45 +21,64 @@ const LATE: Duration = Duration::from_secs(15);
 pub(super) fn run(args: &RecordArgs, output: &Output) -> Result<(), Failure> {
     let file = args.output.as_path();
     let is_stdout = file == Path::new("-");
+    // First of all, so that nothing is recorded for a file that cannot be.
+    let mut to: Box<dyn Write> = if is_stdout { Box::new(io::stdout()) } else { Box::new(create(file)?) };
     let mut taken = Taken::default();
     let received = block_on(async {
         let path = format!("/api/flows/{}/recording", segment(&args.flow));
-        let mut to: Option<Box<dyn Write>> = None;
         let take = |lines: &[u8]| {
-            // Only once there is something to write: a flow that is not there leaves no file.
-            let to = match &mut to {
-                Some(to) => to,
-                empty => {
-                    empty.insert(if is_stdout { Box::new(io::stdout()) } else { Box::new(create(file)?) })
-                }
-            };
-            taken.note(lines);
-            output.progress(&format!("{} decisions", taken.decisions()));
-            to.write_all(lines)
-                .and_then(|()| to.flush())
-                .with_context(cannot_write(file))
-                .map_err(Failure::Environment)
+            let whole = taken.note(lines);
+            output.progress(&format!("{} decisions; Ctrl-C ends the recording", taken.decisions()));
+            let written = to.write_all(&whole).and_then(|()| to.flush());
+            written.with_context(cannot_write(file)).map_err(Failure::Environment)
         };
-        AdminClient::new(&args.admin.address)
-            .post_and_receive(&path, &wanted(args), args.length + LATE, take)
-            .await
+        let client = AdminClient::new(&args.admin.address);
+        let wanted = wanted(args);
+        let receiving = client.post_and_receive(&path, &wanted, args.length + LATE, take);
+        tokio::select! {
+            received = receiving => received.map(|()| Received::ToTheEnd),
+            interrupted = tokio::signal::ctrl_c() => interrupted.map(|()| Received::Interrupted).map_err(Failure::environment),
+        }
     });
     output.progress("");
-    match (received, taken.end()) {
-        (Ok(()), Some(end)) => {
+    let end = taken.end();
+    match (received, end) {
+        (Ok(_), Some(end)) => {
             tell(args, &end, is_stdout, output);
             Ok(())
         }
-        (Err(failure), _) if taken.lines == 0 => Err(failure),
+        (Ok(Received::Interrupted), None) if taken.lines > 0 => {
+            let end = End { end: EndCause::Interrupted, recorded: taken.decisions(), missed: 0 };
+            end.write(&mut to).with_context(cannot_write(file)).map_err(Failure::Environment)?;
+            tell(args, &end, is_stdout, output);
+            Ok(())
+        }
+        (received, _) if taken.lines == 0 => {
+            if !is_stdout {
+                // It is empty and nobody else's: it was made just now.
+                let _ = std::fs::remove_file(file);
+            }
+            received.map(|_| ())
+        }
         (broken_off, _) => {
             let cause = broken_off.err().map_or_else(String::new, |failure| format!(": {failure}"));
+            let kept = if is_stdout {
+                "what came can be replayed".to_owned()
+            } else {
+                format!("`{}` has what came, and can be replayed", file.display())
+            };
             Err(Failure::Environment(anyhow!(
-                "the recording was broken off after {} decisions{cause}; `{}` has what came, and can be replayed",
-                taken.decisions(),
-                file.display()
+                "the recording was broken off after {} decisions{cause}; {kept}",
+                taken.decisions()
             )))
         }
     }
+}
+
+/// How receiving went.
+enum Received {
+    ToTheEnd,
+    Interrupted,
 }
 
 fn wanted(args: &RecordArgs) -> Value {
@@ -104,8 +123,10 @@ fn tell(args: &RecordArgs, end: &End, is_stdout: bool, output: &Output) {
             .to_string()
     } else {
         let mut told = format!("{recorded} decisions of {flow} in {file}");
-        if cause == EndCause::Flow {
-            told.push_str("; the flow has ended");
+        match cause {
+            EndCause::Flow => told.push_str("; the flow has ended"),
+            EndCause::Interrupted => told.push_str("; you ended it"),
+            EndCause::Time | EndCause::Count => {}
         }
         if missed > 0 {
             told.push_str(&format!(
@@ -131,14 +152,18 @@ struct Taken {
 }
 
 impl Taken {
-    fn note(&mut self, bytes: &[u8]) {
-        for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
-            self.rest.extend_from_slice(piece);
-            if piece.ends_with(b"\n") {
-                self.lines += 1;
-                self.last = std::mem::take(&mut self.rest);
-            }
+    /// Takes what came; gives the lines that are whole now.
+    fn note(&mut self, bytes: &[u8]) -> Vec<u8> {
+        self.rest.extend_from_slice(bytes);
+        let end = self.rest.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+        let rest = self.rest.split_off(end);
+        let whole = std::mem::replace(&mut self.rest, rest);
+        let mut lines = whole.split_inclusive(|byte| *byte == b'\n');
+        if let Some(last) = lines.next_back() {
+            self.lines += 1 + lines.count() as u64;
+            self.last = last.to_owned();
         }
+        whole
     }
 
     /// Without the header and the end.
@@ -160,7 +185,8 @@ mod tests {
         let text = b"{\"tidegate-recording\":1}\n{\"a\":1}\n{\"end\":\"time\",\"recorded\":1,\"missed\":0}\n";
         for size in 1..text.len() {
             let mut taken = Taken::default();
-            text.chunks(size).for_each(|piece| taken.note(piece));
+            let whole: Vec<u8> = text.chunks(size).flat_map(|piece| taken.note(piece)).collect();
+            assert_eq!(whole, text);
             assert_eq!((taken.lines, taken.decisions()), (3, 1));
             assert_eq!(taken.end(), Some(End { end: EndCause::Time, recorded: 1, missed: 0 }));
         }

@@ -39,6 +39,13 @@ pub(super) fn run(args: &ReplayArgs, output: &Output) -> Result<(), Failure> {
         output.data(&value.to_string());
     } else {
         found.show(output);
+        let masked: Vec<_> = header.masked.iter().filter(|what| !what.starts_with("body")).cloned().collect();
+        if !masked.is_empty() {
+            talk(&format!(
+                "masked in this recording: {}; rules that look at these do not find what they look for",
+                masked.join(", ")
+            ));
+        }
         // What is missing makes what is shown less sure, and does not belong into it.
         match end {
             Some(end) if end.missed > 0 => talk(&format!(
@@ -215,7 +222,7 @@ impl Findings {
         if !keys.is_empty() {
             output.data("\nkeys that differ most");
             for (key, count) in keys {
-                output.data(&format!("  {count:>8}  {key}"));
+                output.data(&format!("  {count:>8}  {}", key.escape_debug()));
             }
         }
         self.list("first", self.first.iter(), output);
@@ -233,6 +240,7 @@ impl Findings {
         }
         for message in differing {
             let Differing { number, key, id, was, is } = message;
+            let (id, key) = (id.escape_debug(), key.escape_debug());
             output.data(&format!("  {number:>8}  {id} of {key}: {was}  ->  {is}"));
         }
     }
