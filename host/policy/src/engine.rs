@@ -278,7 +278,6 @@ pub(crate) enum Compiled {
     FromCache,
 }
 
-#[allow(clippy::disallowed_methods, reason = "measures how long compiling takes, decides nothing")]
 /// A file that the compiler panics on is a bug in the compiler, and refused like any that it refuses.
 fn contained<T>(compile: impl FnOnce() -> wasmtime::Result<T>) -> wasmtime::Result<T> {
     catch_unwind(AssertUnwindSafe(compile)).unwrap_or_else(|panic| {
@@ -288,6 +287,7 @@ fn contained<T>(compile: impl FnOnce() -> wasmtime::Result<T>) -> wasmtime::Resu
     })
 }
 
+#[allow(clippy::disallowed_methods, reason = "measures how long compiling takes, decides nothing")]
 fn load_or_compile(
     wasm: &wasmtime::Engine,
     cache: Option<&Cache>,

@@ -114,7 +114,7 @@ fn a_body_of_control_characters_stays_readable() {
 fn nothing_comes_after_the_end() {
     let (message, key) = (message("tenant", vec![], vec![]), Arc::from("tenant"));
     let line = Recorded::of(&question(&message, &key, 1), &deferral(), &Masking::default());
-    let mut bytes = recording(&[line.clone()]);
+    let mut bytes = recording(std::slice::from_ref(&line));
     End { end: EndCause::Time, recorded: 1, missed: 0 }.write(&mut bytes).unwrap();
     line.write(&mut bytes).unwrap();
     let found = read(&bytes);

@@ -161,7 +161,7 @@ impl Taken {
         let mut lines = whole.split_inclusive(|byte| *byte == b'\n');
         if let Some(last) = lines.next_back() {
             self.lines += 1 + lines.count() as u64;
-            self.last = last.to_owned();
+            last.clone_into(&mut self.last);
         }
         whole
     }
