@@ -37,11 +37,11 @@ pub trait Operate: Inspect {
 }
 
 /// What is to be recorded.
-#[derive(Clone, Debug, Deserialize, PartialEq)]
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
 pub struct RecordingWanted {
     /// The longest that it takes: above zero and at most [`Self::LENGTH_MAX`].
-    #[serde(rename = "length-ms", deserialize_with = "recording_length")]
+    #[serde(rename = "length-ms", with = "recording_length")]
     pub length: Duration,
     /// The most decisions in it; as many as there are when not given.
     pub count: Option<u64>,
@@ -59,6 +59,18 @@ pub struct RecordingWanted {
 impl RecordingWanted {
     /// Longer ones are asked for in pieces.
     pub const LENGTH_MAX: Duration = Duration::from_secs(60 * 60);
+
+    /// Whether a recording may take so long, which is counted in milliseconds.
+    #[must_use]
+    pub fn takes(length: Duration) -> bool {
+        (Duration::from_millis(1)..=Self::LENGTH_MAX).contains(&length)
+    }
+
+    /// Whether that is a part of all keys to record.
+    #[must_use]
+    pub fn samples(part: f64) -> bool {
+        part > 0.0 && part <= 1.0
+    }
 }
 
 impl Default for RecordingWanted {
@@ -74,18 +86,31 @@ impl Default for RecordingWanted {
     }
 }
 
-fn recording_length<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
-    let length = Duration::from_millis(u64::deserialize(from)?);
-    if length.is_zero() || length > RecordingWanted::LENGTH_MAX {
+mod recording_length {
+    use std::time::Duration;
+
+    use serde::de::Error as _;
+    use serde::{Deserialize as _, Deserializer, Serializer};
+
+    use super::RecordingWanted;
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
+        let length = Duration::from_millis(u64::deserialize(from)?);
+        if RecordingWanted::takes(length) {
+            return Ok(length);
+        }
         let max = RecordingWanted::LENGTH_MAX.as_millis();
-        return Err(serde::de::Error::custom(format!("`length-ms` must be above 0 and at most {max}")));
+        Err(D::Error::custom(format!("`length-ms` must be above 0 and at most {max}")))
     }
-    Ok(length)
+
+    pub(super) fn serialize<S: Serializer>(length: &Duration, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_u64(u64::try_from(length.as_millis()).unwrap_or(u64::MAX))
+    }
 }
 
 fn part<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
     let part = f64::deserialize(from)?;
-    if part > 0.0 && part <= 1.0 {
+    if RecordingWanted::samples(part) {
         Ok(part)
     } else {
         Err(serde::de::Error::custom("`sample` must be above 0 and at most 1"))

@@ -78,6 +78,24 @@ pub struct Message {
 }
 
 impl Message {
+    /// One with a name, a topic and nothing else.
+    #[must_use]
+    pub fn new(topic: impl Into<Arc<str>>, id: impl Into<MessageId>) -> Self {
+        Self {
+            topic: topic.into(),
+            lite_topic: None,
+            group: None,
+            id: id.into(),
+            tag: None,
+            keys: Vec::new(),
+            properties: Vec::new(),
+            body: Bytes::new(),
+            body_state: BodyState::Intact,
+            born_at: None,
+            stored_at: None,
+        }
+    }
+
     /// The first value of the property `name`, as text; `None` when absent or not UTF-8.
     #[must_use]
     pub fn property(&self, name: &str) -> Option<&str> {
@@ -85,13 +103,14 @@ impl Message {
         std::str::from_utf8(value).ok()
     }
 
-    /// Bytes that this message holds in memory, roughly: body, properties and names. Used for budgets.
+    /// Bytes that this message holds in memory, roughly: body, properties, keys and names. Used for budgets.
     #[must_use]
     pub fn size_bytes(&self) -> usize {
         /// What the struct, its reference counts and the bookkeeping around it take.
         const OVERHEAD_BYTES: usize = 256;
         let properties: usize = self.properties.iter().map(|(name, value)| name.len() + value.len()).sum();
-        OVERHEAD_BYTES + self.body.len() + properties
+        let keys: usize = self.keys.iter().map(|key| key.len()).sum();
+        OVERHEAD_BYTES + self.body.len() + properties + keys
     }
 }
 

@@ -135,7 +135,7 @@ impl Host {
             host.require_policies()?;
         }
         for name in config.flows.keys() {
-            let flow = host.build_flow(config, name, clock, telemetry, &identity, &mut extras).await;
+            let flow = host.build_flow(config, name, &identity, &mut extras).await;
             match flow {
                 Ok(flow) => host.flows.push(flow),
                 Err(error) => {
@@ -174,7 +174,7 @@ impl Host {
     /// What policies in shadow mode would have said about a flow's messages; `None` when there is no such flow.
     #[must_use]
     pub fn comparisons(&self, flow: &str) -> Option<BTreeMap<Arc<str>, Comparison>> {
-        self.flows.iter().find(|candidate| **candidate.name() == *flow).map(Flow::comparisons)
+        self.flow(flow).map(Flow::comparisons)
     }
 
     /// Begins a recording of a flow's decisions; `None` when there is no such flow.
@@ -184,7 +184,7 @@ impl Host {
         flow: &str,
         options: RecordingOptions,
     ) -> Option<Result<Recording, TooManyOnlookers>> {
-        let flow = self.flows.iter().find(|candidate| **candidate.name() == *flow)?;
+        let flow = self.flow(flow)?;
         let throttle = flow.status().throttle;
         let started = self.clock.wall();
         let mut header =
@@ -195,6 +195,10 @@ impl Host {
             header = header.with_generation(active);
         }
         Some(flow.record(header, options, self.clock, self.telemetry.clone()))
+    }
+
+    fn flow(&self, name: &str) -> Option<&Flow> {
+        self.flows.iter().find(|flow| **flow.name() == *name)
     }
 
     /// Ends all recordings, so that whoever takes them in has all of them before the host goes.
@@ -271,11 +275,10 @@ impl Host {
         &self,
         config: &Config,
         name: &Arc<str>,
-        clock: Clock,
-        telemetry: &Telemetry,
         identity: &Identity,
         extras: &mut Extras,
     ) -> Result<Flow, StartError> {
+        let (clock, telemetry) = (self.clock, &self.telemetry);
         // The configuration has been checked: what a flow names is there.
         let flow = &config.flows[name];
         let source = &config.sources[&flow.source];

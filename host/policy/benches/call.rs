@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use tidegate_connector::Clock;
-use tidegate_model::{BodyState, Instant, Message, MessageId, Standing, Timestamp};
+use tidegate_model::{Instant, Message, Standing, Timestamp};
 use tidegate_policy::{Engine, EngineOptions, Limits, PolicyHost, PolicySpec, Question};
 use tidegate_telemetry::Telemetry;
 use tidegate_test_guests::Guest;
@@ -68,17 +68,9 @@ fn bench(criterion: &mut Criterion) {
 
 fn message() -> Arc<Message> {
     Arc::new(Message {
-        topic: "tenants".into(),
         lite_topic: Some("tenant-17".into()),
-        group: None,
-        id: MessageId::from("01A2B3C4D5E6F708"),
-        tag: None,
-        keys: vec![],
-        properties: vec![],
         body: vec![7; 1_024].into(),
-        body_state: BodyState::Intact,
-        born_at: None,
-        stored_at: None,
+        ..Message::new("tenants", "01A2B3C4D5E6F708")
     })
 }
 

@@ -143,24 +143,12 @@ impl Kind {
 mod tests {
     use std::time::Duration;
 
-    use tidegate_model::{BodyState, Instant, Message, MessageId, Standing, Timestamp};
+    use tidegate_model::{Instant, Message, Standing, Timestamp};
 
     use super::*;
 
     fn note(comparison: &mut Comparison, n: u64, live: Kind, other: Kind) {
-        let message = Arc::new(Message {
-            topic: "orders".into(),
-            lite_topic: None,
-            group: None,
-            id: MessageId::from(format!("message-{n}")),
-            tag: None,
-            keys: vec![],
-            properties: vec![],
-            body: "".into(),
-            body_state: BodyState::Intact,
-            born_at: None,
-            stored_at: None,
-        });
+        let message = Arc::new(Message::new("orders", format!("message-{n}")));
         let question = Question {
             source: "orders",
             message: &message,

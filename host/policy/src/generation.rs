@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tidegate_model::{Instant, Timestamp};
 
+use crate::ladder::Candidate;
 use crate::prepared::Prepared;
 use crate::rules;
 use crate::spec::{Limits, Probation};
@@ -47,6 +48,18 @@ pub(crate) enum Origin {
 pub(crate) type Digests = (Arc<str>, Option<Arc<str>>);
 
 impl Generation {
+    pub(crate) fn new(
+        number: u64,
+        candidate: Candidate,
+        limits: Limits,
+        since: Timestamp,
+        origin: Origin,
+        trial: Trial,
+    ) -> Self {
+        let Candidate { prepared, rules_json, rules_sha256 } = candidate;
+        Self { number, prepared, rules_json, rules_sha256, limits, since, origin, trial }
+    }
+
     pub(crate) fn digests(&self) -> Digests {
         (Arc::clone(&self.prepared.sha256), self.rules_sha256.clone())
     }

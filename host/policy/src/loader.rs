@@ -342,14 +342,7 @@ impl Loaded {
     fn load_last_good(&mut self, engine: &Engine, last_good: &LastGood) {
         let spec = self.policy.spec.load_full();
         let began = engine.clock().now();
-        if !spec.last_good {
-            return;
-        }
-        let files = match last_good.load(&self.policy.name) {
-            Ok(Some(files)) => files,
-            Ok(None) => return,
-            Err(damage) => return self.policy.found_damaged(&damage),
-        };
+        let Some(files) = self.kept(&spec, last_good) else { return };
         // Through every check again: limits, or the host, may be others than when it ran.
         let swapped = Ladder::default().check(engine, &spec, &files, None).and_then(|candidate| {
             let took = engine.clock().now().saturating_since(began);
@@ -362,18 +355,23 @@ impl Loaded {
     /// back before a restart, for one. Goes back to the copy of what ran well, if it is another.
     fn leave_for_last_good(&self, engine: &Engine, failing: &Generation, last_good: &LastGood) {
         let spec = self.policy.spec.load_full();
-        if !spec.last_good {
-            return;
-        }
-        let files = match last_good.load(&self.policy.name) {
-            Ok(Some(files)) if digests(&files) != failing.digests() => files,
-            Ok(_) => return,
-            Err(damage) => return self.policy.found_damaged(&damage),
-        };
+        let kept = self.kept(&spec, last_good);
+        let Some(files) = kept.filter(|files| digests(files) != failing.digests()) else { return };
         match Ladder::default().check(engine, &spec, &files, None) {
             Ok(candidate) => self.policy.leave_failing(failing, candidate, &spec),
             Err(error) => self.policy.used_last_good(&Err(error)),
         }
+    }
+
+    /// The copy of what last ran well, if there is one and it is wanted. Says so when it is damaged.
+    fn kept(&self, spec: &PolicySpec, last_good: &LastGood) -> Option<Files> {
+        if !spec.last_good {
+            return None;
+        }
+        last_good.load(&self.policy.name).unwrap_or_else(|damage| {
+            self.policy.found_damaged(&damage);
+            None
+        })
     }
 
     /// Ends a probation whose time has come, and keeps a copy of what passed.

@@ -267,16 +267,7 @@ impl Policy {
             Origin::Files => Trial::new(spec.probation, self.engine.clock().now()),
             Origin::LastGood | Origin::Earlier => Trial::passed(),
         };
-        let generation = Arc::new(Generation {
-            number,
-            prepared: candidate.prepared,
-            rules_json: candidate.rules_json,
-            rules_sha256: candidate.rules_sha256,
-            limits: spec.limits,
-            since,
-            origin,
-            trial,
-        });
+        let generation = Arc::new(Generation::new(number, candidate, spec.limits, since, origin, trial));
         succession.previous = self.put_in_force(&generation, &mut succession.alive);
         succession.refused = None;
         drop(succession);
@@ -305,40 +296,40 @@ impl Policy {
     pub(crate) fn roll_back(&self) -> Result<u64, RollbackError> {
         let live = self.live.load_full().ok_or(RollbackError::Nothing)?;
         let reason = format!("generation {} was rolled back by an operator", live.number);
-        self.go_back(live.number, Rung::Asked, "asked", reason).ok_or(RollbackError::NoEarlier)
+        self.go_back(live.number, Rung::Asked, "asked", reason, None).ok_or(RollbackError::NoEarlier)
     }
 
     /// Goes back to the generation before because the one that runs failed in its probation. False when there is
     /// none, or another one runs already.
     fn roll_back_failing(&self, failing: &Generation, reason: &str) -> bool {
-        self.go_back(failing.number, Rung::Probation, "rolled-back", failed_probation(failing, reason))
-            .is_some()
+        let reason = failed_probation(failing, reason);
+        self.go_back(failing.number, Rung::Probation, "rolled-back", reason, None).is_some()
     }
 
     /// Goes to what ran well before the start, because the first generation since then failed in its probation.
     pub(crate) fn leave_failing(&self, failing: &Generation, candidate: Candidate, spec: &PolicySpec) {
-        let ran_well = Generation {
-            number: 0,
-            prepared: candidate.prepared,
-            rules_json: candidate.rules_json,
-            rules_sha256: candidate.rules_sha256,
-            limits: spec.limits,
-            since: failing.since,
-            origin: Origin::LastGood,
-            trial: Trial::passed(),
-        };
-        self.succession.lock().previous.get_or_insert_with(|| Arc::new(ran_well));
+        // Before all numbers: it is none of this start's.
+        let (since, trial) = (failing.since, Trial::passed());
+        let ran_well = Generation::new(0, candidate, spec.limits, since, Origin::LastGood, trial);
         let last = self.trouble.lock().failure.as_ref().map(|(failure, _)| failure.to_string());
         let reason = failed_probation(failing, last.as_deref().unwrap_or("no reason is known"));
         // Another one runs already otherwise.
-        let _ = self.go_back(failing.number, Rung::Probation, "rolled-back", reason);
+        let _ = self.go_back(failing.number, Rung::Probation, "rolled-back", reason, Some(ran_well));
     }
 
-    fn go_back(&self, from: u64, rung: Rung, cause: &'static str, reason: String) -> Option<u64> {
+    /// Leaves `from` for the generation before it, or without one for `other`.
+    fn go_back(
+        &self,
+        from: u64,
+        rung: Rung,
+        cause: &'static str,
+        reason: String,
+        other: Option<Generation>,
+    ) -> Option<u64> {
         let mut succession = self.succession.lock();
         // Another caller may have been faster.
         let live = self.live.load_full().filter(|live| live.number == from)?;
-        let earlier = succession.previous.take()?;
+        let earlier = succession.previous.take().or_else(|| other.map(Arc::new))?;
         live.trial.end();
         let since = self.engine.clock().wall();
         let generation = Arc::new(Generation {

@@ -193,6 +193,11 @@ impl Header {
         self
     }
 
+    /// What is masked but bodies, of which [`Recorded::is_cut`] tells.
+    pub fn masked_values(&self) -> impl Iterator<Item = &str> {
+        self.masked.iter().map(String::as_str).filter(|what| !masking::is_about_bodies(what))
+    }
+
     /// Writes it as a line.
     ///
     /// # Errors

@@ -14,7 +14,7 @@ use tidegate_admin::{
 };
 use tidegate_pipeline::{FlowStatus, Host, RecordingOptions};
 use tidegate_policy::{
-    Active, Comparison, LoadError, Masking, PolicyStatus, ReloadError, Rung, RungOutcome as Outcome,
+    Active, Comparison, Kind, LoadError, Masking, PolicyStatus, ReloadError, Rung, RungOutcome as Outcome,
     RungReport,
 };
 
@@ -157,11 +157,6 @@ fn rung_views(reports: &[RungReport], refused: Option<&LoadError>) -> Vec<RungVi
 }
 
 fn comparison_view(policy: &str, comparison: &Comparison) -> ComparisonView {
-    let pairs = comparison.pairs.iter().map(|((live, other), count)| PairCount {
-        live: live.label().to_owned(),
-        shadow: other.label().to_owned(),
-        count: *count,
-    });
     let mut keys: Vec<_> = comparison
         .by_key
         .iter()
@@ -180,11 +175,21 @@ fn comparison_view(policy: &str, comparison: &Comparison) -> ComparisonView {
         policy: policy.to_owned(),
         compared: comparison.compared,
         differing: comparison.differing(),
-        pairs: pairs.collect(),
+        pairs: pair_counts(comparison),
         keys,
         further_keys: comparison.further_keys,
         differences: differences.collect(),
     }
+}
+
+/// Pairs of verdicts, counted.
+pub(crate) fn pair_counts(comparison: &Comparison) -> Vec<PairCount> {
+    let count = |((live, other), count): (&(Kind, Kind), &u64)| PairCount {
+        live: live.label().to_owned(),
+        shadow: other.label().to_owned(),
+        count: *count,
+    };
+    comparison.pairs.iter().map(count).collect()
 }
 
 fn flow_view(status: FlowStatus) -> FlowView {

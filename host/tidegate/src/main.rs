@@ -8,6 +8,7 @@ mod cli;
 mod commands;
 mod exit;
 mod inspect;
+mod new_file;
 mod output;
 
 use std::process::ExitCode;

@@ -72,6 +72,12 @@ impl Output {
     }
 }
 
+/// How often one verdict was followed and another would have been, on one line; a star where they are not the same.
+pub(crate) fn pair_line(was: &str, is: &str, count: u64) -> String {
+    let mark = if was == is { ' ' } else { '*' };
+    format!("{mark} {was:<9}  ->  {is:<9}  {count:>8}")
+}
+
 /// Writes a line of talk. There is nobody to tell when that fails.
 pub(crate) fn talk(line: &str) {
     let _ = writeln!(io::stderr().lock(), "{line}");

@@ -18,7 +18,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use hdrhistogram::Histogram;
 use parking_lot::Mutex;
 use tidegate_connector::Clock;
-use tidegate_model::{BodyState, Message, MessageId, Standing};
+use tidegate_model::{Message, Standing};
 use tidegate_policy::{Engine, EngineOptions, Limits, PolicyHost, PolicySpec, Question, Throttle};
 use tidegate_telemetry::Telemetry;
 
@@ -162,17 +162,9 @@ fn ask(throttle: &Throttle, stop: &AtomicBool, swapping: &AtomicBool, calls: &Mu
 
 fn message() -> Arc<Message> {
     Arc::new(Message {
-        topic: "tenants".into(),
         lite_topic: Some("tenant-17".into()),
-        group: None,
-        id: MessageId::from("01A2B3C4D5E6F708"),
-        tag: None,
-        keys: vec![],
-        properties: vec![],
         body: vec![7; 1_024].into(),
-        body_state: BodyState::Intact,
-        born_at: None,
-        stored_at: None,
+        ..Message::new("tenants", "01A2B3C4D5E6F708")
     })
 }
 

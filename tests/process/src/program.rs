@@ -11,7 +11,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use serde_json::Value;
 
-use crate::{eventually, program_path};
+use crate::{PATIENCE, eventually, program_path};
 
 /// A run that has ended.
 #[derive(Debug)]
@@ -53,12 +53,13 @@ pub fn run_with_variables(directory: &Path, arguments: &[&str], variables: &[(&s
 /// The program with these arguments and variables, in `directory`.
 fn command(directory: &Path, arguments: &[&str], variables: &[(&str, &str)]) -> Command {
     let mut command = Command::new(program_path());
-    command
-        .args(arguments)
-        .current_dir(directory)
-        .env_remove("TIDEGATE_CONFIG")
-        .env_remove("TIDEGATE_ADMIN")
-        .envs(variables.iter().copied());
+    command.args(arguments).envs(variables.iter().copied());
+    placed(command, directory)
+}
+
+/// A command in `directory`, without what people may have set for themselves.
+fn placed(mut command: Command, directory: &Path) -> Command {
+    command.current_dir(directory).env_remove("TIDEGATE_CONFIG").env_remove("TIDEGATE_ADMIN");
     command
 }
 
@@ -111,9 +112,8 @@ impl Program {
     pub fn start_with_address_space(directory: &Path, arguments: &[&str], kibibytes: u64) -> Self {
         let limited = format!("ulimit -v {kibibytes} && exec \"$0\" \"$@\"");
         let mut shell = Command::new("sh");
-        shell.args(["-c", &limited]).arg(program_path()).args(arguments).current_dir(directory);
-        shell.env_remove("TIDEGATE_CONFIG").env_remove("TIDEGATE_ADMIN");
-        Self::spawn(shell)
+        shell.args(["-c", &limited]).arg(program_path()).args(arguments);
+        Self::spawn(placed(shell, directory))
     }
 
     fn spawn(mut command: Command) -> Self {
@@ -167,6 +167,28 @@ impl Program {
     /// The same with a method of HTTP, and the answer's body as it came.
     pub async fn ask_as(&self, method: &str, path: &str) -> (u16, String) {
         http_ask(&self.admin().await, method, path)
+    }
+
+    /// The counts of its first flow.
+    pub async fn totals(&self) -> Value {
+        self.get("/api/flows").await["flows"][0]["totals"].clone()
+    }
+
+    /// Waits until one of them is so much.
+    pub async fn wait_for_total(&self, name: &str, count: u64) {
+        let deadline = tokio::time::Instant::now() + PATIENCE;
+        loop {
+            let totals = self.totals().await;
+            if totals[name] == count {
+                return;
+            }
+            assert!(
+                tokio::time::Instant::now() < deadline,
+                "waited in vain for {count} {name}: {totals}\n{}",
+                self.log()
+            );
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
     }
 
     /// Sends a signal by its name.

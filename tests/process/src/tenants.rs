@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use tidegate_connector::Clock;
-use tidegate_devbroker::{Broker, Group, Options, Topic, TopicKind};
+use tidegate_devbroker::{Broker, Group, Options, Topic, TopicKind, User};
 use tidegate_rocketmq::{ClientOptions, Endpoints, Outgoing, Producer};
 use tidegate_telemetry::Telemetry;
 
@@ -20,13 +20,35 @@ pub async fn start_broker() -> Broker {
 
 /// The same at an address that is free.
 pub async fn start_broker_at(address: SocketAddr) -> Broker {
-    Broker::start(Options {
-        topics: vec![Topic::new(TOPIC, TopicKind::Lite)],
-        groups: vec![Group { events_max: 5_000, ..Group::lite(GROUP, TOPIC) }],
-        ..Options::new(address)
-    })
-    .await
-    .expect("the broker starts")
+    start(Options { groups: vec![group(GROUP)], ..Options::new(address) }).await
+}
+
+/// A broker on a free port that lets in nobody but these, with the topic and these wildcard groups.
+pub async fn start_guarded_broker(users: Vec<User>, groups: impl Iterator<Item = String>) -> Broker {
+    let groups = groups.map(|name| group(&name)).collect();
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    start(Options { groups, users, ..Options::new(address) }).await
+}
+
+/// A user that may do everything.
+#[must_use]
+pub fn admin(access_key: &str, secret_key: &str) -> User {
+    User {
+        access_key: access_key.to_owned(),
+        secret_key: secret_key.to_owned(),
+        is_admin: true,
+        topics: Vec::new(),
+        groups: Vec::new(),
+    }
+}
+
+async fn start(options: Options) -> Broker {
+    let topics = vec![Topic::new(TOPIC, TopicKind::Lite)];
+    Broker::start(Options { topics, ..options }).await.expect("the broker starts")
+}
+
+fn group(name: &str) -> Group {
+    Group { events_max: 5_000, ..Group::lite(name, TOPIC) }
 }
 
 /// Whoever sends.

@@ -78,22 +78,6 @@ async fn status(home: &Home, program: &Program, name: &str, is: impl Fn(&Value) 
     }
 }
 
-async fn totals(program: &Program) -> Value {
-    program.get("/api/flows").await["flows"][0]["totals"].clone()
-}
-
-async fn wait_for_total(program: &Program, name: &str, count: u64) {
-    let deadline = tokio::time::Instant::now() + tidegate_process_tests::PATIENCE;
-    loop {
-        let totals = totals(program).await;
-        if totals[name] == count {
-            return;
-        }
-        assert!(tokio::time::Instant::now() < deadline, "waited in vain for {count} {name}: {totals}");
-        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
-    }
-}
-
 fn outcomes(report: &Value) -> Vec<(String, String)> {
     let rung = |rung: &Value| {
         (rung["rung"].as_str().unwrap().to_owned(), rung["outcome"].as_str().unwrap().to_owned())
@@ -108,7 +92,7 @@ async fn files_are_tried_taken_refused_and_left_again() {
     let home = Home::new();
     let program = start(&home, &broker.address().to_string(), &Guest::default(), "").await;
     tenants.send("tenant", "by the first").await;
-    wait_for_total(&program, "delivered", 1).await;
+    program.wait_for_total("delivered", 1).await;
 
     // What runs.
     let same = policy(&home, &program, &["reload", "gate", "--dry-run"]).await;
@@ -127,7 +111,7 @@ async fn files_are_tried_taken_refused_and_left_again() {
         (&json!(true), &json!(2), &Value::Null)
     );
     tenants.send("tenant", "by the second").await;
-    wait_for_total(&program, "rejected", 1).await;
+    program.wait_for_total("rejected", 1).await;
 
     // A broken one: every check is named, and nothing changes.
     let whole = std::fs::read(home.file("policies/gate.wasm")).unwrap();
@@ -158,7 +142,7 @@ async fn files_are_tried_taken_refused_and_left_again() {
     let back = policy(&home, &program, &["rollback", "gate"]).await;
     assert_eq!((back.code, &*back.stdout), (Some(0), "gate: generation 3 is in force\n"), "{back:?}");
     tenants.send("tenant", "by the first again").await;
-    wait_for_total(&program, "delivered", 2).await;
+    program.wait_for_total("delivered", 2).await;
     let after = status(&home, &program, "gate", |_| true).await;
     assert_eq!((&after["state"], &after["active"]["origin"]), (&json!("outdated"), &json!("earlier")));
     assert_eq!((&after["refused"]["check"], &after["rollbacks"]), (&json!("asked"), &json!(1)));
@@ -182,7 +166,7 @@ async fn a_paused_policy_is_not_asked() {
     let home = Home::new();
     let program = start(&home, &broker.address().to_string(), &Guest::rejecting("closed"), "").await;
     tenants.send("tenant", "decided").await;
-    wait_for_total(&program, "rejected", 1).await;
+    program.wait_for_total("rejected", 1).await;
 
     let paused = policy(&home, &program, &["pause", "gate"]).await;
     assert_eq!(
@@ -195,8 +179,8 @@ async fn a_paused_policy_is_not_asked() {
     for number in 0..3 {
         tenants.send("tenant", &format!("{number} past the policy")).await;
     }
-    wait_for_total(&program, "on-error", 3).await;
-    wait_for_total(&program, "accepted", 3).await;
+    program.wait_for_total("on-error", 3).await;
+    program.wait_for_total("accepted", 3).await;
     let status = status(&home, &program, "gate", |_| true).await;
     assert_eq!((&status["state"], &status["failures"]["paused"]), (&json!("paused"), &json!(3)));
     let line = policy(&home, &program, &["status"]).await;
@@ -206,8 +190,8 @@ async fn a_paused_policy_is_not_asked() {
     let resumed = policy(&home, &program, &["resume", "gate"]).await;
     assert_eq!((resumed.code, &*resumed.stdout), (Some(0), "gate: it decides again\n"), "{resumed:?}");
     tenants.send("tenant", "decided again").await;
-    wait_for_total(&program, "rejected", 2).await;
-    assert_eq!(totals(&program).await["on-error"], 3);
+    program.wait_for_total("rejected", 2).await;
+    assert_eq!(program.totals().await["on-error"], 3);
 
     let ended = program.terminate().await;
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);
@@ -227,7 +211,7 @@ async fn a_shadow_is_compared_and_not_followed() {
     for number in 0..8 {
         tenants.send("tenant", &format!("{number}")).await;
     }
-    wait_for_total(&program, "accepted", 8).await;
+    program.wait_for_total("accepted", 8).await;
 
     let compared = policy(&home, &program, &["diff", "tenants", "--json"]).await;
     assert_eq!(compared.code, Some(0), "{compared:?}");
@@ -281,7 +265,7 @@ async fn a_failing_policy_is_shown_with_what_it_did_last() {
     let guest = Guest::trapping_on_messages();
     let program = start(&home, &broker.address().to_string(), &guest, "").await;
     tenants.send("tenant", "any").await;
-    wait_for_total(&program, "on-error", 1).await;
+    program.wait_for_total("on-error", 1).await;
     let status = status(&home, &program, "gate", |status| !status["last-failure"].is_null()).await;
     assert_eq!(status["last-failure"]["cause"], "panic", "{status}");
     assert!(!status["last-failure"]["frames"].as_array().unwrap().is_empty(), "{status}");

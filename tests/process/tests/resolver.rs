@@ -1,28 +1,7 @@
 //! Commands that talk to a broker get their keys as a running host does.
 #![allow(clippy::expect_used, reason = "in the helpers of a test, a failure is the test's failure")]
 
-use std::net::{Ipv4Addr, SocketAddr};
-
-use tidegate_devbroker::{Broker, Group, Options, Topic, TopicKind, User};
-use tidegate_process_tests::{Ended, GROUP, Home, TOPIC, run_with_variables};
-
-/// A broker that lets one user in.
-async fn guarded() -> Broker {
-    let user = User {
-        access_key: "reader".to_owned(),
-        secret_key: "right".to_owned(),
-        is_admin: true,
-        topics: Vec::new(),
-        groups: Vec::new(),
-    };
-    let options = Options {
-        topics: vec![Topic::new(TOPIC, TopicKind::Lite)],
-        groups: vec![Group { events_max: 5_000, ..Group::lite(GROUP, TOPIC) }],
-        users: vec![user],
-        ..Options::new(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))
-    };
-    Broker::start(options).await.expect("the broker starts")
-}
+use tidegate_process_tests::{Ended, GROUP, Home, admin, run_with_variables, start_guarded_broker};
 
 /// `tidegate check --connect` with this secret key in the environment.
 async fn check(home: &Home, secret: &'static str) -> Ended {
@@ -36,7 +15,7 @@ async fn check(home: &Home, secret: &'static str) -> Ended {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn check_connects_with_the_keys_of_the_resolver() {
-    let broker = guarded().await;
+    let broker = start_guarded_broker(vec![admin("reader", "right")], [GROUP.to_owned()].into_iter()).await;
     let home = Home::new();
     home.install("env-keys");
     home.write("policies/env-keys.toml", "id = \"READER_KEY\"\nsecret = \"READER_SECRET\"\n");

@@ -218,11 +218,7 @@ async fn without_address_space_for_the_pool_policies_decide_and_it_is_said() {
     assert!(metrics.contains("tidegate_policy_allocator{allocator=\"on-demand\"} 1"), "{metrics}");
 
     tenants.send("tenant", "knock").await;
-    let deadline = tokio::time::Instant::now() + PATIENCE;
-    while program.get("/api/flows").await["flows"][0]["totals"]["rejected"] != 1 {
-        assert!(tokio::time::Instant::now() < deadline, "the policy does not decide: {}", program.log());
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    program.wait_for_total("rejected", 1).await;
     let ended = program.terminate().await;
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);
     tenants.close().await;

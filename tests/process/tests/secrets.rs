@@ -10,7 +10,7 @@
 
 use std::fs;
 use std::io::{Read as _, Write as _};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::TcpListener;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,15 +19,16 @@ use parking_lot::Mutex;
 use secrecy::SecretString;
 use serde_json::{Value, json};
 use tidegate_connector::Clock;
-use tidegate_devbroker::{Broker, Group, Options, Topic, TopicKind, User};
+use tidegate_devbroker::{Broker, User};
 use tidegate_process_tests::secrets::{Haul, Marker};
-use tidegate_process_tests::{Home, PATIENCE, Program, run_to_end, run_with_variables};
+use tidegate_process_tests::{
+    Home, PATIENCE, Program, TOPIC, admin, run_to_end, run_with_variables, start_guarded_broker,
+};
 use tidegate_rocketmq::{ClientOptions, Endpoints, Fixed, Keys, Outgoing, Producer};
 use tidegate_telemetry::Telemetry;
 use tidegate_test_guests::Guest;
 use tokio::time::{Instant, sleep};
 
-const TOPIC: &str = "LiteMainTopic";
 const RUN: [&str; 3] = ["run", "--config", "tidegate.toml"];
 /// The most verbose there is.
 const LEVEL: &str = "trace";
@@ -60,24 +61,8 @@ struct Stage {
 impl Stage {
     /// Flows are decided about by `rate-rules`, with a shadow beside it.
     async fn new(format: &'static str, users: &[(&str, &Marker)]) -> Self {
-        let users: Vec<User> = users
-            .iter()
-            .map(|(name, secret)| User {
-                access_key: (*name).to_owned(),
-                secret_key: secret.text().to_owned(),
-                is_admin: true,
-                topics: Vec::new(),
-                groups: Vec::new(),
-            })
-            .collect();
-        let groups = (0..16).map(|number| Group { events_max: 5_000, ..Group::lite(&group(number), TOPIC) });
-        let broker = Broker::start(Options {
-            topics: vec![Topic::new(TOPIC, TopicKind::Lite)],
-            groups: groups.collect(),
-            users: users.clone(),
-            ..Options::new(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))
-        });
-        let broker = broker.await.expect("the broker starts");
+        let users: Vec<User> = users.iter().map(|(name, secret)| admin(name, secret.text())).collect();
+        let broker = start_guarded_broker(users.clone(), (0..16).map(group)).await;
         let endpoints = Endpoints::parse(&broker.address().to_string()).expect("an address");
         let keys = Keys::new(users[0].access_key.as_str(), SecretString::from(users[0].secret_key.clone()));
         let options =

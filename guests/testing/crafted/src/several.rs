@@ -14,19 +14,7 @@ pub fn with_core_instances(component: &[u8], module: &str, count: u32) -> Vec<u8
     /// Of a core module, among the sections of a component.
     const CORE_MODULE: u8 = 1;
     let module = wat::parse_str(module).expect("the text of a module");
-    let mut depth = 0_u32;
-    let mut modules = 0;
-    for payload in Parser::new(0).parse_all(component) {
-        match payload.expect("a component") {
-            Payload::ModuleSection { .. } => {
-                modules += u32::from(depth == 0);
-                depth += 1;
-            }
-            Payload::ComponentSection { .. } => depth += 1,
-            Payload::End(_) => depth = depth.saturating_sub(1),
-            _ => {}
-        }
-    }
+    let modules = own_parts(component, |payload| matches!(payload, Payload::ModuleSection { .. }));
     let mut instances = InstanceSection::new();
     for _ in 0..count {
         instances.instantiate::<[(&str, wasm_encoder::ModuleArg); 0], _>(modules, []);
@@ -46,24 +34,28 @@ pub fn with_composed_part(component: &[u8]) -> Vec<u8> {
     /// Of a component, among the sections of a component.
     const COMPONENT: u8 = 4;
     let part = wat::parse_str(COMPOSED).expect("the text of a component");
-    let (mut depth, mut components) = (0_u32, 0);
-    for payload in Parser::new(0).parse_all(component) {
-        match payload.expect("a component") {
-            Payload::ModuleSection { .. } => depth += 1,
-            Payload::ComponentSection { .. } => {
-                components += u32::from(depth == 0);
-                depth += 1;
-            }
-            Payload::End(_) => depth = depth.saturating_sub(1),
-            _ => {}
-        }
-    }
+    let components = own_parts(component, |payload| matches!(payload, Payload::ComponentSection { .. }));
     let mut instances = ComponentInstanceSection::new();
     instances.instantiate::<[(&str, ComponentExportKind, u32); 0], _>(components, []);
     let mut longer = component.to_vec();
     RawSection { id: COMPONENT, data: &part }.append_to_component(&mut longer);
     instances.append_to_component(&mut longer);
     longer
+}
+
+/// How many parts of that kind `component` has itself, those within its parts left out.
+fn own_parts(component: &[u8], is: impl Fn(&Payload<'_>) -> bool) -> u32 {
+    let (mut depth, mut found) = (0_u32, 0);
+    for payload in Parser::new(0).parse_all(component) {
+        let payload = payload.expect("a component");
+        found += u32::from(depth == 0 && is(&payload));
+        match payload {
+            Payload::ModuleSection { .. } | Payload::ComponentSection { .. } => depth += 1,
+            Payload::End(_) => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+    }
+    found
 }
 
 const COMPOSED: &str = r#"

@@ -20,7 +20,7 @@ use super::tap::Onlooker;
 const WAITING_MAX: usize = 16_384;
 /// Bytes of the messages that wait to be written down.
 const WAITING_BYTES_MAX: usize = 32 << 20;
-/// What a decision about a message takes without the message's own texts, roughly.
+/// What a decision takes beside its message, roughly.
 const AROUND_BYTES: usize = 512;
 
 /// Lines are given out together up to about this.
@@ -231,11 +231,9 @@ impl Sample {
     }
 }
 
-/// What keeping a message takes, roughly.
+/// What it takes to keep a message until it is written down.
 fn bytes_of(message: &Message) -> usize {
-    let properties = message.properties.iter().map(|(name, value)| name.len() + value.len());
-    let keys = message.keys.iter().map(|key| key.len());
-    AROUND_BYTES + message.body.len() + properties.chain(keys).sum::<usize>()
+    AROUND_BYTES + message.size_bytes()
 }
 
 impl Seen {

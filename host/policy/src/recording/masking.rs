@@ -10,6 +10,9 @@ use tidegate_model::Message;
 /// What stands in the place of a value.
 pub const MASKED: &str = "[masked]";
 
+/// How what is said of bodies begins.
+const BODY: &str = "body";
+
 /// Bytes of a body that are recorded unless said otherwise.
 const BODY_BYTES: usize = 4 << 10;
 
@@ -84,12 +87,17 @@ impl Masking {
     pub(super) fn described(&self) -> Vec<String> {
         let properties = self.properties.iter().map(|pattern| format!("property {pattern}"));
         let body = match self.body_bytes {
-            0 => "body".to_owned(),
-            bytes => format!("body after {bytes} bytes"),
+            0 => BODY.to_owned(),
+            bytes => format!("{BODY} after {bytes} bytes"),
         };
         let keys = self.keys.then(|| "keys, as hashes".to_owned());
         properties.chain([body]).chain(keys).collect()
     }
+}
+
+/// Whether that is what [`Masking::described`] says of bodies.
+pub(super) fn is_about_bodies(described: &str) -> bool {
+    described.starts_with(BODY)
 }
 
 fn hashed(secret: &[u8; 16], text: &str) -> String {

@@ -6,17 +6,12 @@ use crate::cause::Cause;
 
 fn message(key: &str, properties: Vec<(String, Vec<u8>)>, body: Vec<u8>) -> Arc<Message> {
     Arc::new(Message {
-        topic: "orders".into(),
         lite_topic: Some(key.into()),
-        group: None,
-        id: MessageId::from("message-1"),
         tag: Some("new".into()),
         keys: vec![key.into(), "other".into()],
         properties: properties.into_iter().map(|(name, value)| (name.into(), value.into())).collect(),
         body: body.into(),
-        body_state: BodyState::Intact,
-        born_at: None,
-        stored_at: None,
+        ..Message::new("orders", "message-1")
     })
 }
 

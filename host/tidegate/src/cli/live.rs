@@ -81,8 +81,8 @@ pub(crate) struct RecordArgs {
     #[arg(long)]
     pub(crate) mask_keys: bool,
     /// Record so many bytes of each body; 0 records none
-    #[arg(long, value_name = "N", default_value_t = 4096)]
-    pub(crate) body_bytes: u64,
+    #[arg(long, value_name = "N", default_value_t = RecordingWanted::default().body_bytes)]
+    pub(crate) body_bytes: usize,
     #[command(flatten)]
     pub(crate) admin: AdminArgs,
 }
@@ -96,15 +96,15 @@ the keys helps. Ctrl-C ends it early. A policy with a memory is replayed most tr
 fn recording_length(text: &str) -> Result<Duration, String> {
     let length = tidegate_connector::units::parse_duration(text).map_err(|error| error.to_string())?;
     let max = RecordingWanted::LENGTH_MAX;
-    if length < Duration::from_millis(1) || length > max {
-        return Err(format!("a recording takes 1ms to {} minutes", max.as_secs() / 60));
+    if RecordingWanted::takes(length) {
+        return Ok(length);
     }
-    Ok(length)
+    Err(format!("a recording takes 1ms to {} minutes", max.as_secs() / 60))
 }
 
 fn part(text: &str) -> Result<f64, String> {
     match text.parse() {
-        Ok(part) if part > 0.0 && part <= 1.0 => Ok(part),
+        Ok(part) if RecordingWanted::samples(part) => Ok(part),
         _ => Err("must be above 0 and at most 1".to_owned()),
     }
 }

@@ -1,4 +1,4 @@
-use tidegate_model::{BodyState, Deferral, MessageId, Verdict};
+use tidegate_model::{Deferral, Verdict};
 use tidegate_policy::RecordingReader;
 
 use super::*;
@@ -28,17 +28,10 @@ impl Stage {
 
     fn decide_with(&self, key: &str, number: u64, body_bytes: usize, properties: Vec<(Box<str>, Bytes)>) {
         let message = Arc::new(Message {
-            topic: "orders".into(),
             lite_topic: Some(key.into()),
-            group: None,
-            id: MessageId::from(format!("message-{number}").as_str()),
-            tag: None,
-            keys: Vec::new(),
             properties,
             body: vec![b'x'; body_bytes].into(),
-            body_state: BodyState::Intact,
-            born_at: None,
-            stored_at: None,
+            ..Message::new("orders", format!("message-{number}"))
         });
         let question = Question {
             source: "orders",

@@ -1,9 +1,8 @@
 //! How a secret is written when it goes into a URL, a header, or a quoted text.
 
-use std::fmt::Write as _;
-
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use crate::log_tail::printable;
 
@@ -20,7 +19,7 @@ pub(super) fn writings(value: &str) -> Vec<String> {
     if value.len() <= BYTES_MAX {
         let quoted = format!("{value:?}");
         written.push(quoted[1..quoted.len() - 1].to_owned());
-        let percent = percent(value);
+        let percent = utf8_percent_encode(value, UNRESERVED).to_string();
         written.push(lower_escapes(&percent));
         written.push(percent.replace("%20", "+"));
         written.push(percent);
@@ -35,18 +34,8 @@ pub(super) fn writings(value: &str) -> Vec<String> {
     written
 }
 
-/// As in a URL: every byte but letters, digits and four signs as its number.
-fn percent(value: &str) -> String {
-    value.bytes().fold(String::with_capacity(value.len()), |mut text, byte| {
-        if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~') {
-            text.push(char::from(byte));
-        } else {
-            // Writing to a text cannot fail.
-            let _ = write!(text, "%{byte:02X}");
-        }
-        text
-    })
-}
+/// What a URL has as it is; every other byte is its number.
+const UNRESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 /// The same with `%2f` in the place of `%2F`.
 fn lower_escapes(percent: &str) -> String {

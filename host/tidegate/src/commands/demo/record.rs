@@ -13,6 +13,7 @@ use tokio::task::JoinHandle;
 
 use super::report::Recorded;
 use crate::exit::Failure;
+use crate::new_file::{cannot_write, create_private};
 
 /// Longer than any demo.
 const LENGTH: Duration = Duration::from_secs(600);
@@ -33,8 +34,7 @@ pub(super) struct RecordFile {
 
 impl RecordFile {
     pub(super) fn create(path: &Path) -> Result<Self, Failure> {
-        let to = File::create_new(path).with_context(|| format!("`{}` cannot be written", path.display()));
-        Ok(Self { path: path.to_owned(), to: to.map_err(Failure::Environment)? })
+        Ok(Self { path: path.to_owned(), to: create_private(path)? })
     }
 
     /// Begins to write into it.
@@ -53,8 +53,7 @@ impl RecordTask {
     pub(super) async fn end(self) -> anyhow::Result<Recorded> {
         let Self { file, writer } = self;
         let written = writer.await.context("the recording was not written to its end")?;
-        let End { end, recorded, missed } =
-            written.with_context(|| format!("`{}` cannot be written", file.display()))?;
+        let End { end, recorded, missed } = written.with_context(cannot_write(&file))?;
         Ok(Recorded { file, end, recorded, missed })
     }
 }

@@ -4,10 +4,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::Serialize;
-use tidegate_policy::{Comparison, EndCause, Kind};
+use tidegate_admin::PairCount;
+use tidegate_policy::{Comparison, EndCause};
 
 use super::worker::Tally;
-use crate::output::Output;
+use crate::inspect::pair_counts;
+use crate::output::{Output, pair_line};
 
 /// One phase in numbers.
 #[derive(Clone, Debug, Serialize)]
@@ -47,15 +49,7 @@ pub(super) struct Account {
 pub(super) struct Shadowed {
     compared: u64,
     differing: u64,
-    pairs: Vec<Pair>,
-}
-
-#[derive(Clone, Debug, Serialize)]
-#[serde(rename_all = "kebab-case")]
-struct Pair {
-    live: &'static str,
-    shadow: &'static str,
-    count: u64,
+    pairs: Vec<PairCount>,
 }
 
 /// A recording that was written.
@@ -123,15 +117,10 @@ impl Account {
 
 impl Shadowed {
     pub(super) fn of(comparison: &Comparison) -> Self {
-        let pair = |((live, shadow), count): (&(Kind, Kind), &u64)| Pair {
-            live: live.label(),
-            shadow: shadow.label(),
-            count: *count,
-        };
         Self {
             compared: comparison.compared,
             differing: comparison.differing(),
-            pairs: comparison.pairs.iter().map(pair).collect(),
+            pairs: pair_counts(comparison),
         }
     }
 
@@ -140,9 +129,8 @@ impl Shadowed {
             "the rules of --shadow would have decided differently about {} of {} messages",
             self.differing, self.compared
         ));
-        for Pair { live, shadow, count } in &self.pairs {
-            let mark = if live == shadow { ' ' } else { '*' };
-            output.data(&format!("{mark} {live:<9}  ->  {shadow:<9}  {count:>8}"));
+        for PairCount { live, shadow, count } in &self.pairs {
+            output.data(&pair_line(live, shadow, *count));
         }
     }
 }

@@ -1,18 +1,19 @@
 //! `tidegate policy record`: what a running host's flow decides, in a file.
 
-use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
 use serde_json::{Value, json};
+use tidegate_admin::RecordingWanted;
 use tidegate_policy::{End, EndCause};
 
 use super::block_on;
 use crate::admin_client::{AdminClient, segment};
 use crate::cli::RecordArgs;
 use crate::exit::Failure;
+use crate::new_file::{cannot_write, create_private};
 use crate::output::{Output, talk};
 
 /// How much later than the recording's own time the last line may come.
@@ -21,8 +22,10 @@ const LATE: Duration = Duration::from_secs(15);
 pub(super) fn run(args: &RecordArgs, output: &Output) -> Result<(), Failure> {
     let file = args.output.as_path();
     let is_stdout = file == Path::new("-");
+    let wanted = wanted(args)?;
     // First of all, so that nothing is recorded for a file that cannot be.
-    let mut to: Box<dyn Write> = if is_stdout { Box::new(io::stdout()) } else { Box::new(create(file)?) };
+    let mut to: Box<dyn Write> =
+        if is_stdout { Box::new(io::stdout()) } else { Box::new(create_private(file)?) };
     let mut taken = Taken::default();
     let received = block_on(async {
         let path = format!("/api/flows/{}/recording", segment(&args.flow));
@@ -33,7 +36,6 @@ pub(super) fn run(args: &RecordArgs, output: &Output) -> Result<(), Failure> {
             written.with_context(cannot_write(file)).map_err(Failure::Environment)
         };
         let client = AdminClient::new(&args.admin.address);
-        let wanted = wanted(args);
         let receiving = client.post_and_receive(&path, &wanted, args.length + LATE, take);
         tokio::select! {
             received = receiving => received.map(|()| Received::ToTheEnd),
@@ -81,38 +83,16 @@ enum Received {
     Interrupted,
 }
 
-fn wanted(args: &RecordArgs) -> Value {
-    json!({
-        "length-ms": args.length.as_millis() as u64,
-        "count": args.count,
-        "sample": args.sample,
-        "mask": args.mask,
-        "mask-keys": args.mask_keys,
-        "body-bytes": args.body_bytes,
-    })
-}
-
-fn create(file: &Path) -> Result<File, Failure> {
-    // It has what the messages have.
-    #[cfg(unix)]
-    let mut options = {
-        use std::os::unix::fs::OpenOptionsExt as _;
-        let mut options = OpenOptions::new();
-        options.mode(0o600);
-        options
+fn wanted(args: &RecordArgs) -> Result<Value, Failure> {
+    let wanted = RecordingWanted {
+        length: args.length,
+        count: args.count,
+        sample: args.sample,
+        mask: args.mask.clone(),
+        mask_keys: args.mask_keys,
+        body_bytes: args.body_bytes,
     };
-    #[cfg(not(unix))]
-    let mut options = OpenOptions::new();
-    options
-        .write(true)
-        .create_new(true)
-        .open(file)
-        .with_context(cannot_write(file))
-        .map_err(Failure::Environment)
-}
-
-fn cannot_write(file: &Path) -> impl FnOnce() -> String {
-    move || format!("`{}` cannot be written", file.display())
+    serde_json::to_value(wanted).map_err(Failure::runtime)
 }
 
 fn tell(args: &RecordArgs, end: &End, is_stdout: bool, output: &Output) {

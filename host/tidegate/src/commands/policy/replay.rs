@@ -19,7 +19,7 @@ use super::engine;
 use super::subject::patient;
 use crate::cli::ReplayArgs;
 use crate::exit::Failure;
-use crate::output::{Output, talk};
+use crate::output::{Output, pair_line, talk};
 
 pub(super) fn run(args: &ReplayArgs, output: &Output) -> Result<(), Failure> {
     let spec = patient(args.settings.spec(args.with.as_deref())?);
@@ -39,7 +39,7 @@ pub(super) fn run(args: &ReplayArgs, output: &Output) -> Result<(), Failure> {
         output.data(&value.to_string());
     } else {
         found.show(output);
-        let masked: Vec<_> = header.masked.iter().filter(|what| !what.starts_with("body")).cloned().collect();
+        let masked: Vec<_> = header.masked_values().collect();
         if !masked.is_empty() {
             talk(&format!(
                 "masked in this recording: {}; rules that look at these do not find what they look for",
@@ -215,8 +215,7 @@ impl Findings {
         }
         output.data("");
         for ((was, is), count) in &comparison.pairs {
-            let mark = if was == is { ' ' } else { '*' };
-            output.data(&format!("{mark} {:<9}  ->  {:<9}  {count:>8}", was.label(), is.label()));
+            output.data(&pair_line(was.label(), is.label(), *count));
         }
         let keys = self.keys();
         if !keys.is_empty() {
