@@ -94,7 +94,8 @@ pub(crate) struct LoadTrouble {
     pub(crate) since: Timestamp,
 }
 
-/// Calls since the beginning.
+/// Calls since the beginning, and what came of reloads. A reload is counted last: whoever sees the count finds its
+/// reason in the status and its event in the metrics.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
     pub(crate) answers: [AtomicU64; AnswerKind::ALL.len()],
@@ -272,10 +273,6 @@ impl Policy {
         succession.refused = None;
         drop(succession);
         self.begin_anew();
-        self.counts.applied.fetch_add(1, Ordering::Relaxed);
-        if origin == Origin::Files {
-            self.succeeded_to_load(since);
-        }
         self.engine.telemetry().emit(events::Applied {
             policy: &self.name,
             generation: number,
@@ -288,6 +285,10 @@ impl Policy {
             took,
             unix_seconds: unix_seconds(since),
         });
+        if origin == Origin::Files {
+            self.succeeded_to_load(since);
+        }
+        self.counts.applied.fetch_add(1, Ordering::Relaxed);
         Ok(number)
     }
 
@@ -348,7 +349,6 @@ impl Policy {
         succession.refused = Some(Refused { digests: live.digests(), trouble: Some(trouble.clone()) });
         drop(succession);
         self.begin_anew();
-        self.counts.rolled_back.fetch_add(1, Ordering::Relaxed);
         self.engine.telemetry().emit(events::RolledBack {
             policy: &self.name,
             from,
@@ -360,6 +360,7 @@ impl Policy {
             component_sha256: &generation.prepared.sha256,
         });
         self.trouble.lock().load = Some(trouble);
+        self.counts.rolled_back.fetch_add(1, Ordering::Relaxed);
         Some(generation.number)
     }
 
@@ -433,13 +434,14 @@ impl Policy {
     /// What is on disk is what runs.
     pub(crate) fn unchanged(&self) {
         let wall = self.engine.clock().wall();
-        let after_refusal = self.succeeded_to_load(wall);
+        let after_refusal = self.trouble.lock().load.is_some();
         self.engine.telemetry().emit(events::Unchanged {
             policy: &self.name,
             generation: self.generation_number(),
             after_refusal,
             unix_seconds: unix_seconds(wall),
         });
+        self.succeeded_to_load(wall);
     }
 
     /// What is on disk was refused.
@@ -451,9 +453,7 @@ impl Policy {
             // Else it was refused for something that it still is.
             refused.trouble.get_or_insert_with(|| trouble.clone());
         }
-        // Before it is counted: whoever sees the count finds the reason.
         self.trouble.lock().load = Some(trouble);
-        self.counts.rejected.fetch_add(1, Ordering::Relaxed);
         self.engine.telemetry().emit(events::Rejected {
             policy: &self.name,
             rung: error.rung().label(),
@@ -461,6 +461,7 @@ impl Policy {
             reason: &reason,
             generation: self.generation_number(),
         });
+        self.counts.rejected.fetch_add(1, Ordering::Relaxed);
     }
 
     /// A generation has shown that it can be left alone.
@@ -525,11 +526,10 @@ impl Policy {
         self.live.load().as_ref().map_or(0, |generation| generation.number)
     }
 
-    /// True when what was on disk before had been refused.
-    fn succeeded_to_load(&self, wall: Timestamp) -> bool {
+    fn succeeded_to_load(&self, wall: Timestamp) {
         let mut trouble = self.trouble.lock();
         trouble.last_success = Some(wall);
-        trouble.load.take().is_some()
+        trouble.load = None;
     }
 
     fn with_breaker(&self, handle: impl FnOnce(&mut Breaker) -> Option<Change>) {

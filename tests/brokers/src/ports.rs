@@ -20,7 +20,7 @@ pub(crate) const BLOCK: u16 = 16;
 #[derive(Debug)]
 pub(crate) struct PortBlock {
     base: u16,
-    _lock: File,
+    lock: File,
 }
 
 impl PortBlock {
@@ -39,7 +39,7 @@ impl PortBlock {
             let path = locks.join(base.to_string());
             let lock = File::create(&path).map_err(ClusterError::file("create", &path))?;
             if lock.try_lock().is_ok() && (base..base + BLOCK).all(is_free) {
-                return Ok(Self { base, _lock: lock });
+                return Ok(Self { base, lock });
             }
         }
         Err(ClusterError::Ports(BLOCK, FIRST, END))
@@ -49,6 +49,13 @@ impl PortBlock {
     pub(crate) fn port(&self, offset: u16) -> u16 {
         assert!(offset < BLOCK, "port {offset} of a block of {BLOCK}");
         self.base + offset
+    }
+}
+
+impl Drop for PortBlock {
+    fn drop(&mut self) {
+        // Not left to the closing: a process that is just being started still has a copy of the open file.
+        let _ = self.lock.unlock();
     }
 }
 

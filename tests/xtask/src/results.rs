@@ -15,7 +15,7 @@ pub(crate) struct Results {
 }
 
 /// Lines kept of what one failed test printed; the whole is in the log.
-const DETAIL_LINES: usize = 80;
+const DETAIL_LINES: usize = 40;
 
 impl Results {
     /// Reads the output of `cargo test`.
@@ -29,6 +29,9 @@ impl Results {
                 detail = Some(DETAIL_LINES);
             } else if line == "failures:" || line.starts_with("test result: ") {
                 detail = None;
+            } else if line == "stack backtrace:" {
+                // What was said of it stands before it; several of these and a log that is cut loses the sentences.
+                detail = detail.map(|_| 0);
             }
             if let Some(left) = &mut detail
                 && let Some(fewer) = left.checked_sub(1)
@@ -98,6 +101,8 @@ failures:
 
 ---- book::tests::two stdout ----
 assertion failed: two
+stack backtrace:
+   0: two
 
 failures:
     book::tests::two
@@ -119,7 +124,7 @@ test result: ok. 0 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; fini
         let results = Results::parse(OUTPUT);
         assert_eq!((results.passed, results.failed, results.ignored), (41, 1, 1));
         assert_eq!(results.failures, ["tidegate_lease src/lib.rs: book::tests::two"]);
-        assert_eq!(results.details, ["---- book::tests::two stdout ----", "assertion failed: two", ""]);
+        assert_eq!(results.details, ["---- book::tests::two stdout ----", "assertion failed: two"]);
         assert_eq!(
             results.binaries,
             [

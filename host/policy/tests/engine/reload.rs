@@ -194,10 +194,10 @@ fn a_half_written_file_is_not_read_before_it_has_settled() {
     let host = bench.host(vec![bench.policy("fair", Guest::rejecting("old").component())]);
     let new = Guest::rejecting("new").component();
     for end in (0..new.len()).step_by(new.len() / 8) {
-        bench.write("fair.wasm", &new[..end]);
+        bench.write_in_place("fair.wasm", &new[..end]);
         std::thread::sleep(Duration::from_millis(30));
     }
-    bench.write("fair.wasm", &new);
+    bench.write_in_place("fair.wasm", &new);
     wait_for(&host, "fair", |status| status.active.as_ref().is_some_and(|active| active.generation == 2));
     assert_eq!(ask(&mut caller(&host, "fair"), "tenant"), rejected("new"));
 }
@@ -297,12 +297,12 @@ fn a_copy_that_stops_half_way_changes_nothing_until_it_goes_on() {
     // Cut in the middle, and where only the last section is missing.
     let last_section = new.len() - 20;
     for (n, end) in [new.len() / 2, last_section].into_iter().enumerate() {
-        bench.write("fair.wasm", &new[..end]);
+        bench.write_in_place("fair.wasm", &new[..end]);
         let half = wait_for(&host, "fair", |status| status.counts.reloads_rejected == n as u64 + 1);
         assert_eq!(half.active.unwrap().generation, 1);
         traffic.goes_on();
     }
-    bench.write("fair.wasm", &new);
+    bench.write_in_place("fair.wasm", &new);
     wait_for(&host, "fair", |status| status.active.as_ref().is_some_and(|active| active.generation == 2));
     traffic.goes_on();
     assert!(traffic.end() > 0);

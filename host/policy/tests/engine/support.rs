@@ -36,7 +36,16 @@ impl Bench {
         self.dir.path().join(file)
     }
 
+    /// Puts a file in place as a whole: on a busy machine a file written in place is empty for long enough to be read.
     pub fn write(&self, file: &str, bytes: impl AsRef<[u8]>) {
+        let path = self.path(file);
+        let new = path.with_extension("new");
+        fs::write(&new, bytes).unwrap();
+        fs::rename(new, path).unwrap();
+    }
+
+    /// Writes a file where it is, as editors and copies do.
+    pub fn write_in_place(&self, file: &str, bytes: impl AsRef<[u8]>) {
         fs::write(self.path(file), bytes).unwrap();
     }
 
