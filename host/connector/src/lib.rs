@@ -13,11 +13,17 @@ pub mod files;
 pub mod options;
 pub mod origin;
 pub mod secret;
+mod settle;
 mod sink;
 mod source;
+pub mod template;
 pub mod units;
 
 pub use backoff::Backoff;
 pub use clock::Clock;
-pub use sink::{Inbox, Sink, SinkError, inbox};
+pub use settle::{ReceiptSettler, SettleByReceipt};
+pub use sink::{
+    Inbox, News, Notice, Outbox, RenewError, RenewalWish, Reporter, Reports, Sink, SinkError, VoidCause,
+    inbox,
+};
 pub use source::{ReceiveError, ReceiveFault, Settler, Source, Support};

@@ -47,6 +47,8 @@ pub enum Side {
     Source,
     /// Only sinks.
     Sink,
+    /// To read a table by: those of neither, which say how to reach the other side. No option is of this side alone.
+    Client,
 }
 
 /// Whether an option must be given.
@@ -378,6 +380,7 @@ impl fmt::Display for Side {
             Self::Both => "source and sink",
             Self::Source => "source",
             Self::Sink => "sink",
+            Self::Client => "settler",
         })
     }
 }
@@ -507,6 +510,11 @@ impl Values {
     /// known where it counts from.
     pub fn set_text(&mut self, key: &'static str, text: String) {
         self.values.insert(key, Value::Text(text));
+    }
+
+    /// The same of texts under names.
+    pub fn set_pairs(&mut self, key: &'static str, pairs: BTreeMap<String, String>) {
+        self.values.insert(key, Value::Pairs(pairs));
     }
 
     /// The keys whose values are secrets.

@@ -8,14 +8,16 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use slab::Slab;
-use tidegate_model::MessageId;
+use tidegate_model::{Instant, MessageId};
 
 use crate::event::RerunKind;
 use crate::list::{Link, Linked, List};
 
 /// What is remembered of one message.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Record {
+    /// When the first of its deliveries was received.
+    pub(crate) first_received_at: Instant,
     /// Deliveries that had their turn and ended in a deferral, a release, a failed settlement or a lease that ran
     /// out. Those dropped because of an earlier one of their ordered key do not count: else the tail behind a blocked
     /// head would reach the attempt valve without ever having been decided.
@@ -26,6 +28,19 @@ pub(crate) struct Record {
     pub(crate) kept: Duration,
     /// How the host had it when it was dropped for an earlier one's sake.
     pub(crate) rerun: Option<RerunKind>,
+}
+
+impl Record {
+    /// Of a message whose first delivery was received at `first`, and that nothing has happened to yet.
+    pub(crate) const fn new(first: Instant) -> Self {
+        Self {
+            first_received_at: first,
+            ended: 0,
+            deferred: Duration::ZERO,
+            kept: Duration::ZERO,
+            rerun: None,
+        }
+    }
 }
 
 /// A bounded table of records by message id. The oldest goes first; every change makes a record new.
@@ -67,8 +82,9 @@ impl Attempts {
         self.index.get(message).map(|at| self.nodes.0[*at as usize].record)
     }
 
-    /// Changes the record of `message`, which is made when there is none.
-    pub(crate) fn change(&mut self, message: &MessageId, change: impl FnOnce(&mut Record)) {
+    /// Changes the record of `message`, whose first delivery was received at `first`. It is made when there is none; the
+    /// first delivery that one tells of stays.
+    pub(crate) fn change(&mut self, message: &MessageId, first: Instant, change: impl FnOnce(&mut Record)) {
         if self.max == 0 {
             return;
         }
@@ -77,7 +93,7 @@ impl Attempts {
                 self.by_age.remove(&mut self.nodes, *at);
                 *at
             }
-            None => self.make(message),
+            None => self.make(message, first),
         };
         self.by_age.push_back(&mut self.nodes, at);
         change(&mut self.nodes.0[at as usize].record);
@@ -93,14 +109,14 @@ impl Attempts {
         }
     }
 
-    fn make(&mut self, message: &MessageId) -> u32 {
+    fn make(&mut self, message: &MessageId, first: Instant) -> u32 {
         if self.by_age.len() >= self.max
             && let Some(oldest) = self.by_age.pop_front(&mut self.nodes)
         {
             let node = self.nodes.0.remove(oldest as usize);
             self.index.remove(&node.message);
         }
-        let node = Node { message: message.clone(), record: Record::default(), link: Link::UNLINKED };
+        let node = Node { message: message.clone(), record: Record::new(first), link: Link::UNLINKED };
         let at = self.nodes.0.insert(node) as u32;
         self.index.insert(message.clone(), at);
         at
@@ -124,11 +140,13 @@ mod tests {
     fn the_record_changed_longest_ago_goes_first() {
         let mut attempts = Attempts::new(2);
         let [a, b, c] = ["a", "b", "c"].map(MessageId::from);
-        for message in [&a, &b, &a, &c] {
-            attempts.change(message, |record| record.ended += 1);
+        for (second, message) in [&a, &b, &a, &c].into_iter().enumerate() {
+            let now = Instant::from_millis(second as u64 * 1_000);
+            attempts.change(message, now, |record| record.ended += 1);
         }
         assert_eq!(attempts.len(), 2);
         assert_eq!(attempts.get(&a).map(|record| record.ended), Some(2));
+        assert_eq!(attempts.get(&a).map(|record| record.first_received_at), Some(Instant::ZERO));
         assert_eq!(attempts.get(&b), None);
         attempts.remove(&a);
         attempts.remove(&b);
@@ -139,7 +157,7 @@ mod tests {
     #[test]
     fn a_table_of_none_remembers_nothing() {
         let mut attempts = Attempts::new(0);
-        attempts.change(&MessageId::from("a"), |record| record.ended += 1);
+        attempts.change(&MessageId::from("a"), Instant::ZERO, |record| record.ended += 1);
         assert_eq!(attempts.len(), 0);
     }
 }

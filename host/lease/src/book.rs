@@ -394,6 +394,7 @@ impl LeaseBook {
                 handle: entry.handle.clone(),
                 received_at: entry.received_at,
                 expires_at: entry.expires_at,
+                dead_letter: None,
             });
         }
     }

@@ -25,7 +25,10 @@ pub(crate) struct Entry {
     pub(crate) message: Arc<Message>,
     /// The newest handle of the lease.
     pub(crate) handle: Handle,
+    /// When the newest lease began.
     pub(crate) received_at: Instant,
+    /// When the message's first delivery was received, as far as that is remembered.
+    pub(crate) first_received_at: Instant,
     /// When the newest lease ends.
     pub(crate) expires_at: Instant,
     /// The attempt as the host counts it: the larger of the broker's count and the book's.
@@ -47,6 +50,8 @@ pub(crate) struct Entry {
     pub(crate) indexed: bool,
     /// Whether a sink has seen it.
     pub(crate) was_emitted: bool,
+    /// Whether the policy's verdict was to reject it.
+    pub(crate) rejected_by_policy: bool,
     /// Which queue it waits in.
     pub(crate) place: Place,
     /// Its number in its key's queue, see [`Rounds`](crate::rounds::Rounds).
@@ -54,6 +59,19 @@ pub(crate) struct Entry {
     pub(crate) renewing: Renewing,
     pub(crate) timing: Timing,
     pub(crate) links: Links,
+}
+
+/// The story of a delivery so far, for whoever has to tell why it was given up.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Story {
+    /// When the message's first delivery was received; what the book has forgotten does not count.
+    pub first_received_at: Instant,
+    /// When this delivery was received.
+    pub received_at: Instant,
+    /// When its lease ends.
+    pub expires_at: Instant,
+    /// Whether the policy's verdict was to reject it. False when a sink or a worker rejected it, or a safety valve did.
+    pub rejected_by_policy: bool,
 }
 
 /// The life of a delivery.

@@ -12,12 +12,22 @@ use crate::Valve;
 pub enum BookEvent {
     /// A lease ran out before it was settled. The message comes again.
     Expired {
+        /// The delivery.
+        id: DeliveryId,
         /// The message.
         message: MessageId,
         /// Its key.
         key: Arc<str>,
         /// How far it had come.
         stage: Stage,
+    },
+    /// A reported outcome waited for its predecessors and is not told to the broker: an earlier delivery of its ordered
+    /// key comes again, and this one with it. Counted with its run, as dropped.
+    Undone {
+        /// The delivery.
+        id: DeliveryId,
+        /// The message.
+        message: MessageId,
     },
     /// A safety valve changed a deferral or a renewal.
     Valve {

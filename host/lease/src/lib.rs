@@ -26,7 +26,8 @@ mod wheel;
 mod window;
 
 pub use book::{Counts, Decide, LeaseBook, Taken, Undecided};
+pub use entry::Story;
 pub use event::{BookEvent, RerunKind, RunEnd, Stage};
 pub use options::{Exhausted, Options, Valves};
-pub use renewal::{RenewalOptions, RenewalQuestion, Renewals};
+pub use renewal::{RenewalOptions, RenewalQuestion, Renewals, Wish};
 pub use valves::Valve;

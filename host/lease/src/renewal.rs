@@ -63,6 +63,19 @@ pub struct RenewalQuestion {
     pub queue_position: u32,
 }
 
+/// What becomes of a worker's wish to keep its lease.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Wish {
+    /// The broker is asked.
+    Planned,
+    /// The lease lasts until then, which is as long as wished or as long as a message may be kept.
+    Enough(Instant),
+    /// It is being renewed already, or its ordered key is being given back: try again soon.
+    Busy,
+    /// The lease ran out, or the work is not the worker's any more.
+    LeaseGone,
+}
+
 /// What came of renewals, since the beginning.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Renewals {

@@ -11,7 +11,7 @@ mod calls {
     use bytes::Bytes;
     use proptest::prelude::*;
     use proptest::sample::Index;
-    use tidegate_lease::{Decide, LeaseBook, Options, RenewalOptions, RenewalQuestion, Taken, Valves};
+    use tidegate_lease::{Decide, LeaseBook, Options, RenewalOptions, RenewalQuestion, Taken, Valves, Wish};
     use tidegate_model::{
         BodyState, Capacity, Deferral, Delivery, DeliveryId, Emission, Handle, Instant, Message, Outcome,
         Renewal, Report, Routing, SettleError, SettleFault, Settlement, Verb, Verdict,
@@ -38,7 +38,9 @@ mod calls {
         Renewals(Option<(u64, bool, u64)>),
         Ask,
         Keep(Index, Renewal),
+        Wish(Index, u64),
         Drain,
+        Resume,
     }
 
     fn renewal() -> impl Strategy<Value = Renewal> {
@@ -94,7 +96,9 @@ mod calls {
             }),
             5 => Just(Call::Ask),
             5 => (any::<Index>(), renewal()).prop_map(|(index, answer)| Call::Keep(index, answer)),
+            3 => (any::<Index>(), 0_u64..200_000).prop_map(|(index, length)| Call::Wish(index, length)),
             1 => prop::bool::weighted(0.1).prop_map(|drain| if drain { Call::Drain } else { Call::Grant }),
+            1 => Just(Call::Resume),
         ]
     }
 
@@ -199,6 +203,8 @@ mod calls {
                     self.book.handle_verdict(self.now, id, Verdict::Deliver);
                     self.book.handle_settled(self.now, id, Ok(None));
                     self.book.handle_renewal(self.now, id, Renewal::Release);
+                    let wish = self.book.handle_renewal_wish(self.now, id, Duration::from_secs(60));
+                    assert_eq!(wish, Wish::LeaseGone);
                     let report = Report { id, outcome: Outcome::Accepted, cost: None };
                     assert_eq!(self.book.handle_report(self.now, report), Taken::Unknown);
                 }
@@ -223,7 +229,17 @@ mod calls {
                         self.book.handle_renewal(self.now, question.about.id, answer);
                     }
                 }
+                Call::Wish(index, length) => {
+                    if !self.emissions.is_empty() {
+                        let id = self.emissions[index.index(self.emissions.len())].id;
+                        let wish = self.book.handle_renewal_wish(self.now, id, Duration::from_millis(length));
+                        if let Wish::Enough(until) = wish {
+                            assert_eq!(self.book.lease_end(id), Some(until));
+                        }
+                    }
+                }
                 Call::Drain => self.book.handle_drain(self.now),
+                Call::Resume => self.book.handle_resume(),
             }
         }
 
@@ -310,7 +326,7 @@ mod calls {
             }
             self.book.handle_drain(self.now);
             // No lease lasts longer, renewed or not.
-            self.now += Duration::from_secs(100);
+            self.now += Duration::from_secs(300);
             self.book.handle_timeout(self.now);
             loop {
                 self.book.poll_settle_batch(self.now, 3, &mut self.settlements);

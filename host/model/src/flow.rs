@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::{DeliveryId, Handle, Instant, Message, Outcome};
+use crate::{DeliveryId, Handle, Instant, Message, Outcome, Timestamp};
 
 /// How much a source may ask for now. Zero messages means: do not ask at all.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -33,6 +33,23 @@ pub struct Emission {
     pub received_at: Instant,
     /// When the lease ends.
     pub expires_at: Instant,
+    /// Set on its way to a dead-letter sink: why it was given up.
+    pub dead_letter: Option<Arc<DeadLetter>>,
+}
+
+/// Why a delivery was given up, for whoever looks at dead letters later. The message itself goes beside it unchanged.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct DeadLetter {
+    /// The flow that gave it up.
+    pub flow: Arc<str>,
+    /// The policy that rejected it; `None` when a worker, a sink or a safety valve did.
+    pub policy: Option<Arc<str>>,
+    /// In a few words.
+    pub reason: Box<str>,
+    /// When this host first received the message, as far as it remembers.
+    pub first_received_at: Timestamp,
+    /// When it received the delivery that was given up.
+    pub last_received_at: Timestamp,
 }
 
 /// What became of one emission.

@@ -16,9 +16,9 @@ mod time;
 mod verdict;
 
 pub use delivery::{Delivery, DeliveryId, Handle, Routing};
-pub use flow::{Capacity, Emission, Report};
+pub use flow::{Capacity, DeadLetter, Emission, Report};
 pub use message::{BodyState, Message, MessageId};
-pub use receipt::{Receipt, ReceiptKey};
+pub use receipt::{Receipt, ReceiptIssuer, ReceiptKey};
 pub use renewal::Renewal;
 pub use settlement::{Outcome, SettleError, SettleFault, Settlement, Verb};
 pub use time::{Instant, Timestamp};

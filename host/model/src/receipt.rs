@@ -12,7 +12,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bincode::config;
 
-use crate::{Emission, MessageId, Routing};
+use crate::{DeliveryId, Emission, MessageId, Routing, Timestamp};
 
 /// What every receipt begins with.
 pub const PREFIX: &str = "tg1.";
@@ -39,6 +39,25 @@ pub struct Receipt {
     pub attempt: u32,
     /// The host that took the delivery: some brokers let only that one settle.
     pub owner: Arc<str>,
+    /// The flow that emitted it there: what a worker's rights are about.
+    pub flow: Arc<str>,
+    /// The owner's own name of the delivery. A restarted owner gives the same names again, so it counts only together
+    /// with the message and the handle.
+    pub delivery: DeliveryId,
+    /// When the lease ends, by the owner's clock, as known when the receipt was made. Renewals behind the receipt may
+    /// have moved it.
+    pub expires_at: Timestamp,
+}
+
+/// Who makes receipts: a flow of a host of the fleet.
+#[derive(Clone, Debug)]
+pub struct ReceiptIssuer {
+    /// The fleet's key.
+    pub key: ReceiptKey,
+    /// The host's id.
+    pub owner: Arc<str>,
+    /// The flow.
+    pub flow: Arc<str>,
 }
 
 /// The key of a fleet's receipts: hosts that share it accept each other's.
@@ -68,25 +87,32 @@ pub enum DecodeError {
     Tag,
 }
 
-impl Receipt {
-    /// The receipt of a delivery that the host `owner` emits.
+impl ReceiptIssuer {
+    /// The text of an emission's receipt. `expires_at` is the end of its lease.
     #[must_use]
-    pub fn of(emission: &Emission, owner: &Arc<str>) -> Self {
-        Self {
-            routing: (*emission.handle.routing).clone(),
-            topic: Arc::clone(&emission.message.topic),
-            lite_topic: emission.message.lite_topic.clone(),
-            message_id: emission.message.id.clone(),
-            handle: emission.handle.text.clone(),
+    pub fn issue(&self, emission: &Emission, expires_at: Timestamp) -> String {
+        let body = Body {
+            endpoint: &emission.handle.routing.endpoint,
+            namespace: &emission.handle.routing.namespace,
+            group: &emission.handle.routing.group,
+            topic: &emission.message.topic,
+            lite_topic: emission.message.lite_topic.as_deref(),
+            message_id: emission.message.id.as_str(),
+            handle: &emission.handle.text,
             attempt: emission.attempt,
-            owner: Arc::clone(owner),
-        }
+            owner: &self.owner,
+            flow: &self.flow,
+            delivery: emission.id.0,
+            expires_at_millis: expires_at.as_unix_millis(),
+        };
+        body.sign(&self.key)
     }
+}
 
+impl Receipt {
     /// The text that a worker carries.
     #[must_use]
     pub fn encode(&self, key: &ReceiptKey) -> String {
-        let mut bytes = vec![VERSION];
         let body = Body {
             endpoint: &self.routing.endpoint,
             namespace: &self.routing.namespace,
@@ -97,16 +123,11 @@ impl Receipt {
             handle: &self.handle,
             attempt: self.attempt,
             owner: &self.owner,
+            flow: &self.flow,
+            delivery: self.delivery.0,
+            expires_at_millis: self.expires_at.as_unix_millis(),
         };
-        // Encoding borrowed strings into a growing vector has no way to fail.
-        let encoded = bincode::encode_into_std_write(body, &mut bytes, config::standard());
-        debug_assert!(encoded.is_ok(), "{encoded:?}");
-        let tag = key.tag(&bytes);
-        bytes.extend_from_slice(&tag);
-        let mut text = String::with_capacity(PREFIX.len() + bytes.len() * 4 / 3 + 4);
-        text.push_str(PREFIX);
-        URL_SAFE_NO_PAD.encode_string(bytes, &mut text);
-        text
+        body.sign(key)
     }
 
     /// Reads a receipt and checks its tag.
@@ -115,7 +136,8 @@ impl Receipt {
     /// When the text is not a receipt, or not one made with `key`.
     pub fn decode(text: &str, key: &ReceiptKey) -> Result<Self, DecodeError> {
         let (receipt, signed, tag) = Self::parse(text)?;
-        if key.tag(&signed) != tag {
+        // Compared in constant time: how far a forger came must not show.
+        if blake3::Hash::from_bytes(padded(key.tag(&signed))) != blake3::Hash::from_bytes(padded(tag)) {
             return Err(DecodeError::Tag);
         }
         Ok(receipt)
@@ -134,7 +156,15 @@ impl Receipt {
             return Err(DecodeError::TooLong(text.len()));
         }
         let encoded = text.strip_prefix(PREFIX).ok_or(DecodeError::Prefix)?;
-        let mut signed = URL_SAFE_NO_PAD.decode(encoded).map_err(|_| DecodeError::Encoding)?;
+        let mut signed = URL_SAFE_NO_PAD.decode(encoded).map_err(|error| match error {
+            base64::DecodeError::InvalidByte(..) | base64::DecodeError::InvalidPadding => {
+                DecodeError::Encoding
+            }
+            // Every character is one of them, and they do not add up to whole bytes.
+            base64::DecodeError::InvalidLength(_) | base64::DecodeError::InvalidLastSymbol(..) => {
+                DecodeError::Malformed
+            }
+        })?;
         let version = *signed.first().ok_or(DecodeError::Malformed)?;
         if version != VERSION {
             return Err(DecodeError::Version(version));
@@ -159,6 +189,9 @@ impl Receipt {
             handle: body.handle.into(),
             attempt: body.attempt,
             owner: body.owner.into(),
+            flow: body.flow.into(),
+            delivery: DeliveryId(body.delivery),
+            expires_at: Timestamp::from_unix_millis(body.expires_at_millis),
         };
         Ok((receipt, signed, tag))
     }
@@ -174,6 +207,9 @@ impl fmt::Debug for Receipt {
             .field("message_id", &self.message_id)
             .field("attempt", &self.attempt)
             .field("owner", &self.owner)
+            .field("flow", &self.flow)
+            .field("delivery", &self.delivery)
+            .field("expires_at", &self.expires_at)
             .finish_non_exhaustive()
     }
 }
@@ -201,6 +237,13 @@ impl fmt::Debug for ReceiptKey {
 
 type Tag = [u8; TAG_BYTES];
 
+/// As long as the hashes that the library compares in constant time.
+fn padded(tag: Tag) -> [u8; 32] {
+    let mut padded = [0; 32];
+    padded[..TAG_BYTES].copy_from_slice(&tag);
+    padded
+}
+
 /// The layout on the wire. The order of fields is the format.
 #[derive(bincode::Encode, bincode::BorrowDecode)]
 struct Body<'a> {
@@ -213,6 +256,26 @@ struct Body<'a> {
     handle: &'a str,
     attempt: u32,
     owner: &'a str,
+    flow: &'a str,
+    delivery: u64,
+    expires_at_millis: u64,
+}
+
+impl Body<'_> {
+    fn sign(self, key: &ReceiptKey) -> String {
+        // A typical one has about 200 bytes.
+        let mut bytes = Vec::with_capacity(320);
+        bytes.push(VERSION);
+        // Encoding borrowed strings into a growing vector has no way to fail.
+        let encoded = bincode::encode_into_std_write(self, &mut bytes, config::standard());
+        debug_assert!(encoded.is_ok(), "{encoded:?}");
+        let tag = key.tag(&bytes);
+        bytes.extend_from_slice(&tag);
+        let mut text = String::with_capacity(PREFIX.len() + bytes.len() * 4 / 3 + 4);
+        text.push_str(PREFIX);
+        URL_SAFE_NO_PAD.encode_string(bytes, &mut text);
+        text
+    }
 }
 
 #[cfg(test)]
@@ -234,6 +297,9 @@ mod tests {
             handle: "0 1764450000000 60000 999 0 broker-a 0 42 1000".into(),
             attempt: 3,
             owner: "host-1".into(),
+            flow: "tenants".into(),
+            delivery: DeliveryId(16_777_217),
+            expires_at: Timestamp::from_unix_millis(1_764_450_060_000),
         }
     }
 
@@ -243,7 +309,7 @@ mod tests {
 
     #[test]
     fn golden_bytes() {
-        insta::assert_snapshot!(sample().encode(&key()), @"tg1.AQ4xMjcuMC4wLjE6ODA4MQAIR0lELWxpdGUNTGl0ZU1haW5Ub3BpYwEIdGVuYW50LTcEMDFBQi4wIDE3NjQ0NTAwMDAwMDAgNjAwMDAgOTk5IDAgYnJva2VyLWEgMCA0MiAxMDAwAwZob3N0LTHr9SehB2wvdlCkoq6CSTkz");
+        insta::assert_snapshot!(sample().encode(&key()), @"tg1.AQ4xMjcuMC4wLjE6ODA4MQAIR0lELWxpdGUNTGl0ZU1haW5Ub3BpYwEIdGVuYW50LTcEMDFBQi4wIDE3NjQ0NTAwMDAwMDAgNjAwMDAgOTk5IDAgYnJva2VyLWEgMCA0MiAxMDAwAwZob3N0LTEHdGVuYW50c_wBAAAB_eBGa9GaAQAAGyhjB9PwSyghQdOmcmwqkA");
     }
 
     #[test]
@@ -270,6 +336,11 @@ mod tests {
         assert_eq!(Receipt::decode("", &key()), Err(DecodeError::Prefix));
         assert_eq!(Receipt::decode("tg1.", &key()), Err(DecodeError::Malformed));
         assert_eq!(Receipt::decode("tg1.!!", &key()), Err(DecodeError::Encoding));
+        let whole = sample().encode(&key());
+        for cut in 1..8 {
+            let error = Receipt::decode(&whole[..whole.len() - cut], &key());
+            assert!(matches!(error, Err(DecodeError::Malformed | DecodeError::Tag)), "{cut}: {error:?}");
+        }
         assert_eq!(Receipt::decode("tg1.CQAA", &key()), Err(DecodeError::Version(9)));
         let long = format!("tg1.{}", "A".repeat(TEXT_BYTES_MAX));
         assert_eq!(Receipt::decode(&long, &key()), Err(DecodeError::TooLong(long.len())));
@@ -279,7 +350,7 @@ mod tests {
         #[test]
         fn round_trip(
             endpoint in ".{0,40}", group in ".{0,40}", lite in proptest::option::of(".{0,64}"),
-            id in ".{0,40}", handle in ".{0,200}", attempt: u32,
+            id in ".{0,40}", handle in ".{0,200}", flow in ".{0,40}", attempt: u32, delivery: u64, expires: u64,
         ) {
             let receipt = Receipt {
                 routing: Routing { endpoint: endpoint.into(), namespace: "n".into(), group: group.into() },
@@ -287,6 +358,9 @@ mod tests {
                 message_id: id.into(),
                 handle: handle.into(),
                 attempt,
+                flow: flow.into(),
+                delivery: DeliveryId(delivery),
+                expires_at: Timestamp::from_unix_millis(expires),
                 ..sample()
             };
             prop_assert_eq!(Receipt::decode(&receipt.encode(&key()), &key()), Ok(receipt));

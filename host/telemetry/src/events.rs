@@ -1,7 +1,9 @@
 //! What can happen, by area. Each area has its events and the metric families that they move.
 
 pub mod flow;
+pub mod handoff;
 pub mod host;
 pub mod policy;
 pub mod resolver;
 pub mod rocketmq;
+pub mod sink;

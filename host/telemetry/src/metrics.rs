@@ -18,10 +18,12 @@ const PREFIX: &str = "tidegate";
 pub struct Metrics {
     registry: Registry,
     pub(crate) flow: events::flow::Families,
+    pub(crate) handoff: events::handoff::Families,
     pub(crate) host: events::host::Families,
     pub(crate) policy: events::policy::Families,
     pub(crate) resolver: events::resolver::Families,
     pub(crate) rocketmq: events::rocketmq::Families,
+    pub(crate) sink: events::sink::Families,
 }
 
 impl Default for Metrics {
@@ -29,10 +31,12 @@ impl Default for Metrics {
         let mut registry = Registry::new(PREFIX);
         Self {
             flow: events::flow::Families::register(&mut registry),
+            handoff: events::handoff::Families::register(&mut registry),
             host: events::host::Families::register(&mut registry),
             policy: events::policy::Families::register(&mut registry),
             resolver: events::resolver::Families::register(&mut registry),
             rocketmq: events::rocketmq::Families::register(&mut registry),
+            sink: events::sink::Families::register(&mut registry),
             registry,
         }
     }

@@ -32,9 +32,10 @@ impl LeaseBook {
             State::Settling(_) | State::Sent { .. } => return,
         };
         self.undecided.expired += u64::from(matches!(entry.state, State::Received));
-        let message = entry.message.id.clone();
+        let (message, first) = (entry.message.id.clone(), entry.first_received_at);
         let key = Arc::clone(&self.keys[entry.key].name);
-        self.events.push(BookEvent::Expired { message: message.clone(), key, stage });
+        let id = entry.id;
+        self.events.push(BookEvent::Expired { id, message: message.clone(), key, stage });
         if let Some(work) = work {
             let spent = now.saturating_since(work.began_at).as_secs_f64();
             self.keys.add_work(now, self.entries[at].key, spent);
@@ -42,7 +43,7 @@ impl LeaseBook {
         }
         if stage != Stage::Undecided {
             let overtaken = work.is_some_and(|work| work.overtaken);
-            self.attempts.change(&message, |record| {
+            self.attempts.change(&message, first, |record| {
                 if overtaken {
                     record.rerun = Some(RerunKind::Duplicate);
                 } else {
@@ -63,8 +64,10 @@ impl LeaseBook {
 
     /// Ends an overtaken emission that was reported.
     pub(super) fn drop_overtaken(&mut self, now: Instant, at: u32) {
-        let message = self.entries[at].message.id.clone();
-        self.attempts.change(&message, |record| record.rerun = Some(RerunKind::Duplicate));
+        let entry = &self.entries[at];
+        self.attempts.change(&entry.message.id, entry.first_received_at, |record| {
+            record.rerun = Some(RerunKind::Duplicate);
+        });
         self.forget(now, at);
     }
 
@@ -110,8 +113,13 @@ impl LeaseBook {
             } else {
                 let entry = self.forget(now, at);
                 self.undecided.dropped += u64::from(matches!(entry.state, State::Received));
+                if entry.was_emitted && matches!(entry.state, State::Settling(_)) {
+                    self.events.push(BookEvent::Undone { id: entry.id, message: entry.message.id.clone() });
+                }
                 let kind = if entry.was_emitted { RerunKind::Duplicate } else { RerunKind::Dropped };
-                self.attempts.change(&entry.message.id, |record| record.rerun = Some(kind));
+                self.attempts.change(&entry.message.id, entry.first_received_at, |record| {
+                    record.rerun = Some(kind);
+                });
                 dropped += 1;
             }
         }

@@ -40,6 +40,12 @@ impl LeaseBook {
         }
     }
 
+    /// Begins again after [`handle_drain`](Self::handle_drain): grants are given from now on. What is being given back goes
+    /// on being given back. Every delivery that was polled for its decision must have its verdict by now.
+    pub fn handle_resume(&mut self) {
+        self.draining = false;
+    }
+
     pub(super) fn take_in(&mut self, now: Instant, delivery: Delivery, key: Arc<str>) {
         let run = delivery.order.as_ref().map(|order| self.runs.of(order));
         if run.is_some_and(|run| self.ends_in_deferral(run)) {
@@ -119,14 +125,15 @@ impl LeaseBook {
     }
 
     fn enter(&mut self, now: Instant, delivery: Delivery, key: Arc<str>, run: Option<u32>, indexed: bool) {
-        let attempt = self.count_attempt(&delivery, &key);
-        let record = self.attempts.get(&delivery.message.id).unwrap_or_default();
+        let record = self.record_of(&delivery);
+        let attempt = self.count_attempt(&delivery, &key, record);
         let renewing = self.renewing(delivery.expires_at, delivery.lease, record.kept);
         let at = self.entries.insert(|id| Entry {
             id,
             state: State::Received,
             handle: delivery.handle,
             received_at: delivery.received_at,
+            first_received_at: record.first_received_at,
             expires_at: delivery.expires_at,
             attempt,
             deferred: record.deferred,
@@ -138,6 +145,7 @@ impl LeaseBook {
             batch: self.batch,
             indexed,
             was_emitted: false,
+            rejected_by_policy: false,
             place: Place::Received,
             ticket: 0,
             renewing,
@@ -160,18 +168,22 @@ impl LeaseBook {
         }
     }
 
+    /// What is remembered of the delivery's message, or is to be.
+    fn record_of(&self, delivery: &Delivery) -> Record {
+        self.attempts.get(&delivery.message.id).unwrap_or(Record::new(delivery.received_at))
+    }
+
     /// The delivery's attempt as the host counts it. Says so when it is not the first.
-    fn count_attempt(&mut self, delivery: &Delivery, key: &Arc<str>) -> u32 {
+    fn count_attempt(&mut self, delivery: &Delivery, key: &Arc<str>, record: Record) -> u32 {
         let id = &delivery.message.id;
-        let record = self.attempts.get(id).unwrap_or_default();
         let attempt = delivery.attempt.max(record.ended.saturating_add(1));
         if let Some(kind) = record.rerun {
             self.note_rerun(delivery, Arc::clone(key), kind);
             let rest = Record { rerun: None, ..record };
-            if rest == Record::default() {
+            if rest == Record::new(record.first_received_at) {
                 self.attempts.remove(id);
             } else {
-                self.attempts.change(id, |record| *record = rest);
+                self.attempts.change(id, record.first_received_at, |record| *record = rest);
             }
         } else if attempt > 1 {
             self.events.push(BookEvent::Redelivered { message: id.clone(), key: Arc::clone(key), attempt });
@@ -187,7 +199,7 @@ impl LeaseBook {
 
     fn drop_behind_deferral(&mut self, delivery: &Delivery) {
         self.undecided.dropped += 1;
-        self.attempts.change(&delivery.message.id, |record| {
+        self.attempts.change(&delivery.message.id, delivery.received_at, |record| {
             record.rerun.get_or_insert(RerunKind::Dropped);
         });
         if let Some(order) = &delivery.order {

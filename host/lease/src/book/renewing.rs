@@ -10,7 +10,7 @@ use crate::entry::{Entry, InRun, Place, Plan, State};
 use crate::event::BookEvent;
 use crate::list::List;
 use crate::renewal::{
-    FAILURES_MAX, Flight, IN_FLIGHT_MAX, Phase, RenewalOptions, RenewalQuestion, Renewing, SPACING,
+    FAILURES_MAX, Flight, IN_FLIGHT_MAX, Phase, RenewalOptions, RenewalQuestion, Renewing, SPACING, Wish,
 };
 use crate::valves::Valve;
 
@@ -88,6 +88,42 @@ impl LeaseBook {
                 Renewal::Lapse => self.lapse(at),
             }
         }
+    }
+
+    /// Takes a worker's wish to keep what it has for `length` from now. Needs no renewal policy and no
+    /// [`RenewalOptions`]; the valves bound it as they bound policies. The renewal comes out of
+    /// [`poll_settle`](Self::poll_settle), its result shows in [`lease_end`](Self::lease_end).
+    pub fn handle_renewal_wish(&mut self, now: Instant, id: DeliveryId, length: Duration) -> Wish {
+        let Some(at) = self.entries.find(id) else { return Wish::LeaseGone };
+        let State::Emitted(work) = self.entries[at].state else { return Wish::LeaseGone };
+        if work.overtaken {
+            return Wish::LeaseGone;
+        }
+        if self.has_ended(now, at) {
+            self.expire(now, at);
+            return Wish::LeaseGone;
+        }
+        let gives_back = self.entries[at].run.is_some_and(|run| self.runs[run].gives_back);
+        if gives_back || self.entries[at].renewing.is_under_way() {
+            return Wish::Busy;
+        }
+        self.leave_renewal(at);
+        let length = length.min(self.options.valves.max_invisible_duration);
+        match self.worthwhile(now, at, length) {
+            Some(length) => {
+                self.entries[at].renewing.phase = Phase::Planned(length);
+                self.renewals_planned.push_back(&mut self.entries, at);
+                Wish::Planned
+            }
+            None => Wish::Enough(self.entries[at].expires_at),
+        }
+    }
+
+    /// When the lease of a delivery that a sink has ends; `None` when the sink has no such delivery.
+    #[must_use]
+    pub fn lease_end(&self, id: DeliveryId) -> Option<Instant> {
+        let entry = &self.entries[self.entries.find(id)?];
+        matches!(entry.state, State::Emitted(_)).then_some(entry.expires_at)
     }
 
     /// The next lease that ends soon and that the policy is to be asked about.
@@ -436,8 +472,8 @@ impl LeaseBook {
         if let State::Emitted(work) = &mut entry.state {
             work.until = end;
         }
-        let (message, kept) = (entry.message.id.clone(), renewing.kept);
-        self.attempts.change(&message, |record| record.kept = kept);
+        let kept = renewing.kept;
+        self.attempts.change(&entry.message.id, entry.first_received_at, |record| record.kept = kept);
         self.entries[at].renewing.lead_max = flight.length / 2;
         self.entries[at].renewing.ask_at = self.next_question(at, now + SPACING);
     }

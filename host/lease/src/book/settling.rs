@@ -3,21 +3,38 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate_model::{Deferral, Handle, Instant, Outcome, SettleError, Settlement, Verb, Verdict};
+use tidegate_model::{
+    Deferral, DeliveryId, Handle, Instant, Outcome, SettleError, Settlement, Verb, Verdict,
+};
 
 use super::LeaseBook;
-use crate::entry::{Place, Plan, State};
+use crate::entry::{Place, Plan, State, Story};
 use crate::event::{BookEvent, RerunKind, RunEnd};
 use crate::options::Exhausted;
 use crate::spacing;
 use crate::valves::{Ruling, Valve};
 
 impl LeaseBook {
+    /// The story of a delivery that is held, until its settlement has its result; `None` when it is gone.
+    #[must_use]
+    pub fn story(&self, id: DeliveryId) -> Option<Story> {
+        let entry = &self.entries[self.entries.find(id)?];
+        Some(Story {
+            first_received_at: entry.first_received_at,
+            received_at: entry.received_at,
+            expires_at: entry.expires_at,
+            rejected_by_policy: entry.rejected_by_policy,
+        })
+    }
+
     /// Follows a verdict, within the safety valves.
     pub(super) fn follow(&mut self, now: Instant, at: u32, verdict: Verdict) {
         match verdict {
             Verdict::Deliver => self.queue(at),
-            Verdict::Reject { reason } => self.settle(now, at, Plan::Reject { reason }),
+            Verdict::Reject { reason } => {
+                self.entries[at].rejected_by_policy = true;
+                self.settle(now, at, Plan::Reject { reason });
+            }
             Verdict::Discard { .. } => self.settle(now, at, Plan::Accept),
             Verdict::Defer(Deferral { delay, reason }) => match self.judge(at, delay) {
                 Ruling::Defer(delay) | Ruling::Cut(delay) => self.defer(now, at, delay),
@@ -134,7 +151,7 @@ impl LeaseBook {
         let last = matches!(entry.state, State::Sent { last: true });
         let counts = run.is_none_or(|run| self.runs[run].epoch == entry.epoch);
         let failed = error.is_some();
-        let message = entry.message.id.clone();
+        let (message, first) = (entry.message.id.clone(), entry.first_received_at);
         if let Some(run) = run {
             self.runs[run].on_way -= 1;
             self.runs[run].gives_back = false;
@@ -146,11 +163,13 @@ impl LeaseBook {
             // It had no lasting effect, since an earlier one of its key will come again.
             None => {
                 let kind = if was_emitted { RerunKind::Duplicate } else { RerunKind::Dropped };
-                self.attempts.change(&message, |record| record.rerun = Some(kind));
+                self.attempts.change(&message, first, |record| record.rerun = Some(kind));
             }
             Some(error) => {
                 if last {
-                    self.attempts.change(&message, |record| record.ended = record.ended.saturating_add(1));
+                    self.attempts.change(&message, first, |record| {
+                        record.ended = record.ended.saturating_add(1);
+                    });
                 }
                 let key = Arc::clone(&self.keys[entry.key].name);
                 self.events.push(BookEvent::SettleFailed { message, key, error });
@@ -220,13 +239,15 @@ impl LeaseBook {
             Plan::Defer { due } => due.saturating_since(now),
             Plan::Release => Duration::ZERO,
             Plan::Unblock => {
-                self.attempts.change(&self.entries[at].message.id, |record| {
+                let entry = &self.entries[at];
+                self.attempts.change(&entry.message.id, entry.first_received_at, |record| {
                     record.rerun = Some(RerunKind::Dropped);
                 });
                 return Verb::Release;
             }
         };
-        self.attempts.change(&self.entries[at].message.id, |record| {
+        let entry = &self.entries[at];
+        self.attempts.change(&entry.message.id, entry.first_received_at, |record| {
             record.ended = record.ended.saturating_add(1);
             record.deferred = record.deferred.saturating_add(delay);
         });

@@ -3,9 +3,10 @@ use proptest::prelude::*;
 use tidegate_model::{BodyState, Deferral, Outcome, Routing, SettleFault, Verb};
 
 use super::*;
-use crate::{Exhausted, RenewalQuestion, RerunKind, RunEnd, Stage, Valve};
+use crate::{Exhausted, RenewalQuestion, RerunKind, RunEnd, Stage, Story, Valve, Wish};
 
 mod renewal;
+mod wish;
 
 const LEASE: Duration = Duration::from_secs(60);
 
@@ -139,6 +140,10 @@ fn run_ended(cause: RunEnd, dropped: usize, overtaken: usize) -> BookEvent {
     BookEvent::RunEnded { order: "a".into(), cause, dropped, overtaken }
 }
 
+fn undone(emission: &Emission) -> BookEvent {
+    BookEvent::Undone { id: emission.id, message: emission.message.id.clone() }
+}
+
 fn rerun(name: &str, kind: RerunKind) -> BookEvent {
     BookEvent::Rerun { message: name.into(), key: "a".into(), kind }
 }
@@ -232,7 +237,7 @@ fn a_workers_deferral_overtakes_what_is_emitted() {
     let emissions = rig.start(&["a:1", "a:2", "a:3", "a:4"]);
     rig.report(&emissions[2], Outcome::Accepted);
     rig.report(&emissions[0], Outcome::Deferred { delay: Duration::from_secs(1) });
-    assert_eq!(rig.events(), [run_ended(RunEnd::Deferred, 1, 2)]);
+    assert_eq!(rig.events(), [undone(&emissions[2]), run_ended(RunEnd::Deferred, 1, 2)]);
     assert_eq!(rig.report(&emissions[1], Outcome::Accepted), Taken::Overtaken);
     assert_eq!(rig.report(&emissions[1], Outcome::Accepted), Taken::Unknown);
     let batch = rig.settle();
@@ -304,7 +309,7 @@ fn a_new_beginning_is_seen_before_its_first_message_is_known() {
     rig.events();
     // The accept of message 1 was answered and lost. Messages 2 and 3 must come after it, not before.
     rig.receive(&["a:1", "a:2", "a:3"]);
-    assert_eq!(rig.events()[0], run_ended(RunEnd::HandedOutAgain, 1, 1));
+    assert_eq!(rig.events()[..2], [undone(&emissions[2]), run_ended(RunEnd::HandedOutAgain, 1, 1)]);
     rig.decide(&[]);
     assert_eq!(names(&rig.emit()), ["a:1", "a:3"]);
     assert_eq!(rig.report(&emissions[1], Outcome::Accepted), Taken::Yes);
@@ -632,6 +637,68 @@ fn a_drain_gives_back_what_is_not_emitted_and_finishes_the_rest() {
     assert_eq!(told(&batch), ["release a:2"]);
     rig.answer(&batch);
     assert!(rig.book.is_drained());
+}
+
+#[test]
+fn after_a_drain_it_begins_again() {
+    let mut rig = Rig::new(|_| {});
+    rig.start(&["a:1"]);
+    let granted = rig.book.poll_receive(rig.now).expect("room");
+    rig.book.handle_drain(rig.now);
+    assert_eq!(rig.book.poll_receive(rig.now), None);
+    let late = ["a:2", "b-1"].map(|name| rig.delivery(name));
+    rig.book.handle_received(rig.now, granted, late.into());
+    assert!(rig.book.poll_decide(rig.now).is_none(), "what comes meanwhile goes back undecided");
+    assert_eq!(told(&rig.settle()), ["release b-1"], "the ordered key waits for what is emitted");
+
+    rig.book.handle_resume();
+    let emissions = rig.start(&["c:1"]);
+    assert_eq!(names(&emissions), ["c:1"]);
+    assert!(!rig.book.is_drained());
+    assert_eq!(rig.events(), []);
+}
+
+// === stories ===
+
+/// Whatever a delivery ends in, the next one of its message knows when the first was received.
+#[test]
+fn the_first_reception_is_remembered() {
+    let mut rig = Rig::new(|_| {});
+    let deferred = rig.start(&["a-1"]);
+    rig.report(&deferred[0], Outcome::Released);
+    let batch = rig.settle();
+    rig.answer(&batch);
+    rig.wait(1_000);
+    rig.start(&["a-1", "b:1", "b:2"]);
+    // One lease runs out in the sink, and the other delivery of its key is dropped with it.
+    rig.wait(LEASE.as_millis() as u64);
+    rig.receive(&["a-1", "b:1", "b:2"]);
+    let stories: Vec<_> = rig.decide(&[]).iter().map(|decide| rig.book.story(decide.id)).collect();
+    let second = Instant::from_millis(1_000);
+    let story = |first_received_at| Story {
+        first_received_at,
+        received_at: rig.now,
+        expires_at: rig.now + LEASE,
+        rejected_by_policy: false,
+    };
+    assert_eq!(stories, [Instant::ZERO, second, second].map(|first| Some(story(first))));
+}
+
+#[test]
+fn a_rejection_is_the_policys_or_not() {
+    let rejection = || Verdict::Reject { reason: "test".into() };
+    let valves = Valves { max_delivery_attempt: 1, exhausted: Exhausted::Reject, ..Valves::default() };
+    let mut rig = Rig::new(|options| options.valves = valves);
+    rig.receive(&["a-1", "b-1", "c-1"]);
+    rig.decide(&[("a-1", rejection()), ("b-1", defer(1))]);
+    let emissions = rig.emit();
+    rig.report(&emissions[0], Outcome::Rejected { reason: "test".into() });
+    let batch = rig.settle();
+    assert_eq!(told(&batch), ["reject a-1", "reject b-1", "reject c-1"]);
+    let by_policy = |settlement: &Settlement| rig.book.story(settlement.id).map(|s| s.rejected_by_policy);
+    assert_eq!(batch.iter().map(by_policy).collect::<Vec<_>>(), [Some(true), Some(false), Some(false)]);
+    rig.answer(&batch);
+    assert_eq!(rig.book.story(batch[0].id), None, "it is over");
 }
 
 // === fairness ===

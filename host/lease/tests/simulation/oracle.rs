@@ -500,6 +500,7 @@ impl Oracle {
                 self.seen.redelivered += 1;
             }
             BookEvent::SettleFailed { .. } => self.seen.failed += 1,
+            BookEvent::Undone { .. } => self.seen.reruns += 1,
             BookEvent::Bug { what, id } => panic!("{what} ({id:?})"),
         }
     }

@@ -1,5 +1,8 @@
 //! Events of flows: what the lease book, the policies and the sinks did with deliveries.
 
+mod onlookers;
+mod rejecting;
+
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
@@ -16,7 +19,10 @@ use tidegate_model::DeliveryId;
 
 use crate::{Event, Metrics};
 
-words!(VerdictKind, Origin, SettleResult, Irregularity, UndecidedEnd);
+pub use onlookers::{RecordingBegan, RecordingEnded, TapBegan, TapEnded};
+pub use rejecting::{DeadLetterRefused, PausedByDeadLetters, Rejected};
+
+words!(VerdictKind, Origin, SettleResult, Irregularity, UndecidedEnd, DeadLetterEnd, State);
 
 /// The metric families that these events move.
 #[derive(Debug)]
@@ -28,6 +34,9 @@ pub(crate) struct Families {
     settled: Family<SettledLabels, Counter>,
     endings: Family<EndingLabels, Counter>,
     undecided_endings: Family<UndecidedLabels, Counter>,
+    dead_letters: Family<DeadLetterLabels, Counter>,
+    dead_letter_pauses: Family<FlowLabel, Counter>,
+    state: Family<StateLabels, Gauge>,
     receive_errors: Family<FlowLabel, Counter>,
     in_flight: Family<FlowLabel, Gauge>,
     in_flight_bytes: Family<FlowLabel, Gauge>,
@@ -76,6 +85,18 @@ struct EndingLabels {
 struct UndecidedLabels {
     flow: Arc<str>,
     cause: UndecidedEnd,
+}
+
+#[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
+struct DeadLetterLabels {
+    flow: Arc<str>,
+    result: DeadLetterEnd,
+}
+
+#[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
+struct StateLabels {
+    flow: Arc<str>,
+    state: State,
 }
 
 /// The kinds of verdict.
@@ -151,6 +172,52 @@ pub enum UndecidedEnd {
     Released,
 }
 
+/// What became of a rejected message.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub enum DeadLetterEnd {
+    /// The dead-letter sink has it.
+    Taken,
+    /// It was left to the broker's own dead letters.
+    Broker,
+    /// It was dropped: there are dead letters nowhere.
+    Dropped,
+    /// The dead-letter sink did not take it now; it comes again.
+    Refused,
+    /// There were too many, so it was given back; it comes again.
+    HeldBack,
+}
+
+/// Where a flow is in its life.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub enum State {
+    /// Receiving, deciding, emitting, settling.
+    Running,
+    /// Not receiving until it is resumed.
+    Paused,
+    /// Finishing what workers hold.
+    Draining,
+    /// Over, as asked.
+    Stopped,
+    /// Over, since something went wrong.
+    Failed,
+}
+
+impl State {
+    const ALL: [Self; 5] = [Self::Running, Self::Paused, Self::Draining, Self::Stopped, Self::Failed];
+
+    /// The word for logs.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Running => "running",
+            Self::Paused => "paused",
+            Self::Draining => "draining",
+            Self::Stopped => "stopped",
+            Self::Failed => "failed",
+        }
+    }
+}
+
 impl Families {
     pub(crate) fn register(registry: &mut Registry) -> Self {
         let families = Self {
@@ -161,6 +228,9 @@ impl Families {
             settled: Family::default(),
             endings: Family::default(),
             undecided_endings: Family::default(),
+            dead_letters: Family::default(),
+            dead_letter_pauses: Family::default(),
+            state: Family::default(),
             receive_errors: Family::default(),
             in_flight: Family::default(),
             in_flight_bytes: Family::default(),
@@ -196,6 +266,23 @@ impl Families {
             "Deliveries that left without a decision. All but the merged come again: dropped behind an earlier one of \
              their ordered key that comes again, expired, released by a drain",
             families.undecided_endings.clone(),
+        );
+        registry.register(
+            "dead_letters",
+            "Rejected messages by what became of them: taken by the dead-letter sink, left to the broker's own dead \
+             letters, dropped for want of either; refused by the sink or held back because they came too fast, and then \
+             they come again",
+            families.dead_letters.clone(),
+        );
+        registry.register(
+            "dead_letter_pauses",
+            "Times that a flow paused itself because it rejected too many messages",
+            families.dead_letter_pauses.clone(),
+        );
+        registry.register(
+            "state",
+            "1 for the state that the flow is in, 0 for the others",
+            families.state.clone(),
         );
         registry.register("receive_errors", "Receives that failed", families.receive_errors.clone());
         registry.register("in_flight", "Deliveries held", families.in_flight.clone());
@@ -256,6 +343,8 @@ pub struct Progress {
     pub irregularities: Vec<(Irregularity, u64)>,
     /// Deliveries that left without a decision.
     pub undecided_endings: Vec<(UndecidedEnd, u64)>,
+    /// Rejected messages, by what became of them.
+    pub dead_letters: Vec<(DeadLetterEnd, u64)>,
     /// Times that single decisions took. A sample: at most a few per turn.
     pub decision_times: Vec<Duration>,
     /// Times that deliveries were held before emission. A sample likewise.
@@ -286,6 +375,14 @@ impl Progress {
         match self.settled.iter_mut().find(|(v, r, _)| *v == verb && *r == result) {
             Some((_, _, count)) => *count += 1,
             None => self.settled.push((verb, result, 1)),
+        }
+    }
+
+    /// Adds one rejected message.
+    pub fn dead_letter(&mut self, end: DeadLetterEnd) {
+        match self.dead_letters.iter_mut().find(|(e, _)| *e == end) {
+            Some((_, count)) => *count += 1,
+            None => self.dead_letters.push((end, 1)),
         }
     }
 
@@ -343,6 +440,10 @@ impl Event for Turned<'_> {
         for (cause, count) in progress.undecided_endings.drain(..) {
             let labels = UndecidedLabels { flow: Arc::clone(self.flow), cause };
             families.undecided_endings.get_or_create(&labels).inc_by(count);
+        }
+        for (result, count) in progress.dead_letters.drain(..) {
+            let labels = DeadLetterLabels { flow: Arc::clone(self.flow), result };
+            families.dead_letters.get_or_create(&labels).inc_by(count);
         }
         let decisions = families.decision_seconds.get_or_create(&label);
         for time in progress.decision_times.drain(..) {
@@ -418,57 +519,21 @@ impl Event for ReceivesAgain<'_> {
 pub struct StateChanged<'a> {
     /// The flow.
     pub flow: &'a Arc<str>,
-    /// What it is now, such as `running`.
-    pub state: &'static str,
+    /// What it is now.
+    pub state: State,
     /// Why, when there is something to say.
     pub reason: Option<&'a str>,
 }
 
 impl Event for StateChanged<'_> {
-    fn record(self, _metrics: &Metrics) {
-        match self.reason {
-            Some(reason) => tracing::warn!(flow = %self.flow, "flow {}: {reason}", self.state),
-            None => tracing::info!(flow = %self.flow, "flow {}", self.state),
+    fn record(self, metrics: &Metrics) {
+        for state in State::ALL {
+            let labels = StateLabels { flow: Arc::clone(self.flow), state };
+            metrics.flow.state.get_or_create(&labels).set(i64::from(state == self.state));
         }
-    }
-}
-
-/// Somebody began to record a flow's decisions.
-#[derive(Debug)]
-pub struct RecordingBegan<'a> {
-    /// The flow.
-    pub flow: &'a Arc<str>,
-    /// The longest that it takes.
-    pub length: Duration,
-    /// The part of all keys that is recorded, 0 to 1.
-    pub sample: f64,
-}
-
-impl Event for RecordingBegan<'_> {
-    fn record(self, _metrics: &Metrics) {
-        let Self { flow, length, sample } = self;
-        tracing::info!(flow = %flow, ?length, sample, "a recording of the flow's decisions begins");
-    }
-}
-
-/// A recording of a flow's decisions ended.
-#[derive(Debug)]
-pub struct RecordingEnded<'a> {
-    /// The flow.
-    pub flow: &'a Arc<str>,
-    /// Decisions in it.
-    pub recorded: u64,
-    /// Decisions that should be in it and are not.
-    pub missed: u64,
-}
-
-impl Event for RecordingEnded<'_> {
-    fn record(self, _metrics: &Metrics) {
-        let Self { flow, recorded, missed } = self;
-        if missed > 0 {
-            tracing::warn!(flow = %flow, recorded, missed, "the recording has gaps: it was taken in too slowly");
-        } else {
-            tracing::info!(flow = %flow, recorded, "the recording has ended");
+        match self.reason {
+            Some(reason) => tracing::warn!(flow = %self.flow, "flow {}: {reason}", self.state.name()),
+            None => tracing::info!(flow = %self.flow, "flow {}", self.state.name()),
         }
     }
 }
@@ -513,35 +578,6 @@ impl Event for Joined<'_> {
                 tracing::warn!(flow = %self.flow, "not served by the broker any more, so not ready: {remark}");
             }
             JoinState::Back => tracing::info!(flow = %self.flow, "served by the broker again"),
-        }
-    }
-}
-
-/// A delivery was rejected, or discarded, and will not come again.
-#[derive(Debug)]
-pub struct Rejected<'a> {
-    /// The flow.
-    pub flow: &'a Arc<str>,
-    /// The broker's name of the message.
-    pub message_id: &'a str,
-    /// The key it belongs to.
-    pub key: &'a str,
-    /// Why.
-    pub reason: &'a str,
-    /// Where it went: a sink's name, `broker` for the broker's own dead letters, or none.
-    pub dead_letter: Option<&'a str>,
-}
-
-impl Event for Rejected<'_> {
-    fn record(self, _metrics: &Metrics) {
-        match self.dead_letter {
-            Some(to) => {
-                tracing::warn!(flow = %self.flow, id = self.message_id, key = self.key, "rejected to {to}: {}", self.reason);
-            }
-            None => tracing::warn!(
-                flow = %self.flow, id = self.message_id, key = self.key,
-                "rejected and dropped, the flow has no dead-letter sink: {}", self.reason
-            ),
         }
     }
 }

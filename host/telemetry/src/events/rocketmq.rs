@@ -3,6 +3,7 @@
 //! `name` is the source's or sink's name in the configuration. Endpoints and texts of servers go to the log only.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -12,7 +13,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use crate::metrics::{Name, Registry, words};
 use crate::{Event, Metrics};
 
-words!(SyncResult, ReceiveResult, SettleResult, SendResult);
+words!(SyncResult, ReceiveResult, SettleResult, SendResult, AckClientEnd);
 
 /// The metric families that these events move.
 #[derive(Debug)]
@@ -31,6 +32,10 @@ pub(crate) struct Families {
     stale_handles: Family<SourceLabel, Counter>,
     corrupted_bodies: Family<SourceLabel, Counter>,
     sends: Family<SendLabels, Counter>,
+    send_failures: Family<SendFailureLabels, Counter>,
+    held_sinks: Family<SourceLabel, Gauge>,
+    ack_clients: Family<SourceLabel, Gauge>,
+    ack_client_ends: Family<AckClientEndLabels, Counter>,
 }
 
 impl Families {
@@ -50,6 +55,10 @@ impl Families {
             stale_handles: Family::default(),
             corrupted_bodies: Family::default(),
             sends: Family::default(),
+            send_failures: Family::default(),
+            held_sinks: Family::default(),
+            ack_clients: Family::default(),
+            ack_client_ends: Family::default(),
         };
         let area = registry.sub_registry_with_prefix("rocketmq");
         area.register("sessions", "Settings exchanged with a proxy", families.sessions.clone());
@@ -86,6 +95,26 @@ impl Families {
             families.corrupted_bodies.clone(),
         );
         area.register("sends", "Messages sent, by result", families.sends.clone());
+        area.register(
+            "send_failures",
+            "Messages that a sink could not send after all attempts, by the server's code",
+            families.send_failures.clone(),
+        );
+        area.register(
+            "held_sinks",
+            "Whether a sink waits because nothing can be sent",
+            families.held_sinks.clone(),
+        );
+        area.register(
+            "ack_clients",
+            "Clients alive that only settle by receipt",
+            families.ack_clients.clone(),
+        );
+        area.register(
+            "ack_client_ends",
+            "Clients closed that only settled by receipt, by cause",
+            families.ack_client_ends.clone(),
+        );
         families
     }
 }
@@ -118,6 +147,18 @@ struct SettleLabels {
 struct SendLabels {
     source: Name,
     result: SendResult,
+}
+
+#[derive(Clone, Debug, Eq, Hash, PartialEq, EncodeLabelSet)]
+struct SendFailureLabels {
+    source: Name,
+    code: &'static str,
+}
+
+#[derive(Clone, Debug, Eq, Hash, PartialEq, EncodeLabelSet)]
+struct AckClientEndLabels {
+    source: Name,
+    cause: AckClientEnd,
 }
 
 /// How a renewal of the lite subscription ended.
@@ -168,6 +209,17 @@ pub enum SendResult {
     Broker,
     /// It is refused, by us or by the server.
     Refused,
+}
+
+/// Why a client that only settles was closed.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub enum AckClientEnd {
+    /// Nobody used it for a while.
+    Idle,
+    /// The pool was full and another one was needed.
+    Displaced,
+    /// The pool is being closed.
+    Closing,
 }
 
 /// A proxy knows our settings: from here on it answers.
@@ -486,5 +538,117 @@ impl Event for SendRetried {
     fn record(self, _metrics: &Metrics) {
         let Self { name, attempt, detail } = self;
         tracing::debug!(source = %name, attempt, detail, "sending failed, trying again");
+    }
+}
+
+/// Something cannot be sent, now or ever, after all attempts.
+#[derive(Clone, Debug)]
+pub struct SendFailed {
+    /// Of the sink.
+    pub name: Arc<str>,
+    /// The name of the server's code, such as `LITE_TOPIC_QUOTA_EXCEEDED`; `none` when no server answered.
+    pub code: &'static str,
+    /// In one sentence.
+    pub detail: String,
+    /// How many messages.
+    pub messages: u64,
+    /// Whether the same was said lately: then it is not worth a warning again.
+    pub repeated: bool,
+}
+
+impl Event for SendFailed {
+    fn record(self, metrics: &Metrics) {
+        let Self { name, code, detail, messages, repeated } = self;
+        if repeated {
+            tracing::debug!(sink = %name, code, messages, detail, "messages could not be sent");
+        } else {
+            tracing::warn!(sink = %name, code, messages, detail, "messages could not be sent");
+        }
+        metrics
+            .rocketmq
+            .send_failures
+            .get_or_create(&SendFailureLabels { source: Name::from(&name), code })
+            .inc_by(messages);
+    }
+}
+
+/// Nothing can be sent: a sink holds what it has and tries again after a wait that grows.
+#[derive(Clone, Debug)]
+pub struct SinkHeld {
+    /// Of the sink.
+    pub name: Arc<str>,
+    /// Until the next try.
+    pub wait: Duration,
+    /// Tries in a row that failed.
+    pub failures: u32,
+}
+
+impl Event for SinkHeld {
+    fn record(self, metrics: &Metrics) {
+        let Self { name, wait, failures } = self;
+        if failures == 1 {
+            tracing::warn!(sink = %name, ?wait, "nothing can be sent, holding what there is and trying again");
+        } else {
+            tracing::debug!(sink = %name, ?wait, failures, "still nothing can be sent");
+        }
+        metrics.rocketmq.held_sinks.get_or_create(&SourceLabel { source: Name::from(&name) }).set(1);
+    }
+}
+
+/// A sink that was held sends again.
+#[derive(Clone, Debug)]
+pub struct SinkResumed {
+    /// Of the sink.
+    pub name: Arc<str>,
+    /// For how long it was held.
+    pub held: Duration,
+}
+
+impl Event for SinkResumed {
+    fn record(self, metrics: &Metrics) {
+        let Self { name, held } = self;
+        tracing::info!(sink = %name, ?held, "sending again");
+        metrics.rocketmq.held_sinks.get_or_create(&SourceLabel { source: Name::from(&name) }).set(0);
+    }
+}
+
+/// A client was made that only settles by receipt.
+#[derive(Clone, Debug)]
+pub struct AckClientOpened {
+    /// Of the settler or source whose configuration it uses.
+    pub name: Arc<str>,
+    /// Where it settles.
+    pub endpoint: Arc<str>,
+    /// For which consumer group.
+    pub group: Arc<str>,
+}
+
+impl Event for AckClientOpened {
+    fn record(self, metrics: &Metrics) {
+        let Self { name, endpoint, group } = self;
+        tracing::info!(source = %name, %endpoint, %group, "a client that only settles is made");
+        metrics.rocketmq.ack_clients.get_or_create(&SourceLabel { source: Name::from(&name) }).inc();
+    }
+}
+
+/// A client that only settled is gone.
+#[derive(Clone, Debug)]
+pub struct AckClientClosed {
+    /// Of the settler or source whose configuration it used.
+    pub name: Arc<str>,
+    /// Why.
+    pub end: AckClientEnd,
+}
+
+impl Event for AckClientClosed {
+    fn record(self, metrics: &Metrics) {
+        let Self { name, end } = self;
+        tracing::debug!(source = %name, cause = ?end, "a client that only settles is closed");
+        metrics.rocketmq.ack_clients.get_or_create(&SourceLabel { source: Name::from(&name) }).dec();
+        metrics
+            .rocketmq
+            .ack_client_ends
+            .get_or_create(&AckClientEndLabels { source: Name::from(&name), cause: end })
+            .inc();
     }
 }
