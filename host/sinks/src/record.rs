@@ -8,11 +8,30 @@ use tidegate_model::{BodyState, Emission, Message};
 
 /// What `stdout` and other text sinks write for one delivery.
 #[derive(Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub(crate) struct Record<'a> {
     #[serde(flatten)]
     value: Value<'a>,
     metadata: Metadata<'a>,
     receipt: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    dead_letter: Option<GivenUp<'a>>,
+}
+
+/// Why a delivery was given up, on its way to a dead-letter sink.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+struct GivenUp<'a> {
+    flow: &'a str,
+    /// The policy that rejected it; a worker, a sink or a safety valve did when there is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    policy: Option<&'a str>,
+    reason: &'a str,
+    /// How often it was handed out, as the host counts.
+    attempts: u32,
+    /// Milliseconds since the Unix epoch.
+    first_received_at: u64,
+    last_received_at: u64,
 }
 
 /// A body as text when it is text, else in base64 under a name that says so.
@@ -78,7 +97,15 @@ impl<'a> Record<'a> {
             stored_at: message.stored_at.map(|at| at.as_unix_millis()),
             corrupted,
         };
-        Self { value, metadata, receipt }
+        let dead_letter = emission.dead_letter.as_deref().map(|given_up| GivenUp {
+            flow: &given_up.flow,
+            policy: given_up.policy.as_deref(),
+            reason: &given_up.reason,
+            attempts: emission.attempt,
+            first_received_at: given_up.first_received_at.as_unix_millis(),
+            last_received_at: given_up.last_received_at.as_unix_millis(),
+        });
+        Self { value, metadata, receipt, dead_letter }
     }
 }
 
@@ -104,3 +131,6 @@ impl Serialize for Properties<'_> {
         map.end()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -4,12 +4,11 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use tidegate_connector::options::Table;
-use tidegate_connector::{Inbox, Sink, SinkError};
-use tidegate_model::{Emission, Outcome, Receipt, Report};
+use tidegate_connector::{Clock, Inbox, Sink, SinkError};
+use tidegate_model::{Outcome, ReceiptIssuer, Report};
 use tokio::io::AsyncWriteExt as _;
 
-use crate::Identity;
-use crate::record::Record;
+use crate::parts::Recorder;
 
 /// Its options: none.
 pub const STDOUT: Table = Table {
@@ -22,25 +21,17 @@ pub const STDOUT: Table = Table {
 #[derive(Debug)]
 pub struct Stdout {
     name: Arc<str>,
-    source: Arc<str>,
-    identity: Identity,
+    recorder: Recorder,
 }
 
 /// Lines under way: enough to fill a pipe, few enough that a reader that stops stops the flow soon.
 const CREDITS: usize = 256;
 
 impl Stdout {
-    /// The sink `name` for deliveries of `source`, whose receipts `identity` signs.
+    /// The sink `name` for deliveries of `source`, whose receipts `issuer` signs.
     #[must_use]
-    pub const fn new(name: Arc<str>, source: Arc<str>, identity: Identity) -> Self {
-        Self { name, source, identity }
-    }
-
-    fn write_line(&self, emission: &Emission, line: &mut Vec<u8>) -> Result<(), serde_json::Error> {
-        let receipt = Receipt::of(emission, self.identity.host_id()).encode(self.identity.receipt_key());
-        serde_json::to_writer(&mut *line, &Record::new(&self.source, emission, &receipt))?;
-        line.push(b'\n');
-        Ok(())
+    pub const fn new(name: Arc<str>, source: Arc<str>, issuer: ReceiptIssuer, clock: Clock) -> Self {
+        Self { name, recorder: Recorder::new(source, issuer, clock) }
     }
 
     fn failed(&self, detail: impl std::fmt::Display) -> SinkError {
@@ -63,7 +54,8 @@ impl Sink for Stdout {
         while let Some(batch) = inbox.next().await {
             lines.clear();
             for emission in &batch {
-                self.write_line(emission, &mut lines).map_err(|error| self.failed(error))?;
+                self.recorder.write(emission, &mut lines).map_err(|error| self.failed(error))?;
+                lines.push(b'\n');
             }
             stdout.write_all(&lines).await.map_err(|error| self.failed(error))?;
             stdout.flush().await.map_err(|error| self.failed(error))?;
