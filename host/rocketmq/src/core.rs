@@ -60,8 +60,19 @@ impl Core {
         telemetry: Telemetry,
         name: Arc<str>,
     ) -> Result<Self, SetupError> {
-        let tls = tls::load(&options.tls, options.names)
-            .map_err(|source| SetupError::Tls { endpoints: options.endpoints.clone(), source })?;
+        let tls = load_tls(options)?;
+        Self::with_tls(options, tls, subject, clock, telemetry, name)
+    }
+
+    /// The same with TLS files that have been read already.
+    pub(crate) fn with_tls(
+        options: &ClientOptions,
+        tls: Option<Arc<ClientConfig>>,
+        subject: Subject,
+        clock: Clock,
+        telemetry: Telemetry,
+        name: Arc<str>,
+    ) -> Result<Self, SetupError> {
         let client_id = client_id(getrandom::u64().map_err(SetupError::Random)?);
         let stamp = Stamp::new(
             client_id.into(),
@@ -117,6 +128,12 @@ impl Core {
         const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
         CONNECT_TIMEOUT + self.request_timeout
     }
+}
+
+/// Reads the TLS files of a client.
+pub(crate) fn load_tls(options: &ClientOptions) -> Result<Option<Arc<ClientConfig>>, SetupError> {
+    tls::load(&options.tls, options.names)
+        .map_err(|source| SetupError::Tls { endpoints: options.endpoints.clone(), source })
 }
 
 /// This machine's name, for people who look at the server's list of clients.

@@ -31,6 +31,11 @@ pub trait Credentials: Send + Sync + fmt::Debug + 'static {
         self.keys(endpoint, purpose)
     }
 
+    /// What tells these credentials from others; `None` when only their place in memory does.
+    fn identity(&self) -> Option<Identity<'_>> {
+        None
+    }
+
     /// Whether other keys may ever come.
     fn may_change(&self) -> bool {
         false
@@ -41,6 +46,17 @@ pub trait Credentials: Send + Sync + fmt::Debug + 'static {
     async fn refresh(&self, _endpoint: &str, _purpose: Purpose, _refused: Option<&Arc<Keys>>) -> bool {
         false
     }
+}
+
+/// What tells credentials from others.
+#[derive(Debug)]
+pub enum Identity<'a> {
+    /// Calls are not signed.
+    Nobody,
+    /// The same keys for ever.
+    Keys(&'a Arc<Keys>),
+    /// Whatever this source gives.
+    Source(&'a Arc<dyn SecretSource>),
 }
 
 /// No keys could be had.
@@ -65,6 +81,22 @@ pub struct Fixed(Arc<Keys>);
 #[derive(Clone, Debug)]
 pub struct Resolving(Arc<dyn SecretSource>);
 
+/// Whether both sign alike, for ever, so that one client can stand for the other.
+pub(crate) fn are_same(a: &Arc<dyn Credentials>, b: &Arc<dyn Credentials>) -> bool {
+    let same_place = std::ptr::addr_eq(Arc::as_ptr(a), Arc::as_ptr(b));
+    same_place
+        || match (a.identity(), b.identity()) {
+            (Some(Identity::Nobody), Some(Identity::Nobody)) => true,
+            (Some(Identity::Keys(a)), Some(Identity::Keys(b))) => {
+                Secret::AccessKey(Arc::clone(a)).is_same(&Secret::AccessKey(Arc::clone(b)))
+            }
+            (Some(Identity::Source(a)), Some(Identity::Source(b))) => {
+                std::ptr::addr_eq(Arc::as_ptr(a), Arc::as_ptr(b))
+            }
+            _ => false,
+        }
+}
+
 impl Fixed {
     /// These keys.
     #[must_use]
@@ -86,12 +118,20 @@ impl Credentials for Anonymous {
     fn keys(&self, _: &str, _: Purpose) -> Result<Option<Arc<Keys>>, CredentialsError> {
         Ok(None)
     }
+
+    fn identity(&self) -> Option<Identity<'_>> {
+        Some(Identity::Nobody)
+    }
 }
 
 #[async_trait]
 impl Credentials for Fixed {
     fn keys(&self, _: &str, _: Purpose) -> Result<Option<Arc<Keys>>, CredentialsError> {
         Ok(Some(Arc::clone(&self.0)))
+    }
+
+    fn identity(&self) -> Option<Identity<'_>> {
+        Some(Identity::Keys(&self.0))
     }
 }
 
@@ -107,6 +147,10 @@ impl Credentials for Resolving {
         purpose: Purpose,
     ) -> Result<Option<Arc<Keys>>, CredentialsError> {
         keys_of(endpoint, &self.0.first(endpoint, purpose).await)
+    }
+
+    fn identity(&self) -> Option<Identity<'_>> {
+        Some(Identity::Source(&self.0))
     }
 
     fn may_change(&self) -> bool {
@@ -140,5 +184,75 @@ fn keys_of(
             Err(error(format!("the resolver gave a {kind}, and RocketMQ takes an access key or none")))
         }
         Err(reason) => Err(error(reason.to_string())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use secrecy::SecretString;
+
+    use super::*;
+
+    #[test]
+    fn credentials_are_the_same_when_they_sign_alike() {
+        let (nobody, other_nobody): (Arc<dyn Credentials>, Arc<dyn Credentials>) =
+            (Arc::new(Anonymous), Arc::new(Anonymous));
+        assert!(are_same(&nobody, &other_nobody));
+        assert!(are_same(&fixed("alice", "a"), &fixed("alice", "a")));
+        for other in [fixed("alice", "b"), fixed("bob", "a"), nobody] {
+            assert!(!are_same(&fixed("alice", "a"), &other));
+        }
+        let (source, other_source) = (source(), source());
+        assert!(are_same(&resolving(&source), &resolving(&source)));
+        assert!(!are_same(&resolving(&source), &resolving(&other_source)));
+    }
+
+    /// Of which nothing is known but its place in memory.
+    #[derive(Debug)]
+    struct Own;
+
+    impl Credentials for Own {
+        fn keys(&self, _: &str, _: Purpose) -> Result<Option<Arc<Keys>>, CredentialsError> {
+            Ok(None)
+        }
+    }
+
+    #[test]
+    fn unknown_credentials_are_only_the_same_as_themselves() {
+        let (one, anonymous): (Arc<dyn Credentials>, Arc<dyn Credentials>) =
+            (Arc::new(Own), Arc::new(Anonymous));
+        assert!(are_same(&one, &Arc::clone(&one)));
+        assert!(!are_same(&one, &anonymous));
+        assert!(!are_same(&one, &(Arc::new(Own) as Arc<dyn Credentials>)));
+    }
+
+    #[derive(Debug)]
+    struct Static(Arc<Secret>);
+
+    #[async_trait]
+    impl SecretSource for Static {
+        fn current(&self, _: &str, _: Purpose) -> Result<Arc<Secret>, SecretError> {
+            Ok(Arc::clone(&self.0))
+        }
+
+        async fn first(&self, _: &str, _: Purpose) -> Result<Arc<Secret>, SecretError> {
+            Ok(Arc::clone(&self.0))
+        }
+
+        async fn renew(&self, _: &str, _: Purpose, _: &Arc<Secret>) -> bool {
+            false
+        }
+    }
+
+    fn source() -> Arc<dyn SecretSource> {
+        Arc::new(Static(Arc::new(Secret::None)))
+    }
+
+    fn resolving(source: &Arc<dyn SecretSource>) -> Arc<dyn Credentials> {
+        Arc::new(Resolving::new(Arc::clone(source)))
+    }
+
+    fn fixed(access_key: &str, secret_key: &str) -> Arc<dyn Credentials> {
+        Arc::new(Fixed::new(Keys::new(access_key, SecretString::from(secret_key.to_owned()))))
     }
 }

@@ -15,6 +15,7 @@ pub(crate) use reason::{of_grpc, of_status};
 pub(crate) use subject::{Subject, bind_group};
 use tidegate_connector::ReceiveFault;
 use tidegate_model::SettleFault;
+use tidegate_proto::rocketmq as proto;
 
 use crate::wire::Finding;
 
@@ -107,6 +108,12 @@ impl CallError {
     #[must_use]
     pub const fn code(&self) -> Option<i32> {
         self.code
+    }
+
+    /// The protocol's name of that code, such as `LITE_TOPIC_QUOTA_EXCEEDED`, when it is known.
+    #[must_use]
+    pub fn code_name(&self) -> Option<&'static str> {
+        proto::Code::try_from(self.code?).ok().map(|code| code.as_str_name())
     }
 
     /// Whose fault a failed receive is. `started` tells whether the subscription has worked before: then a server

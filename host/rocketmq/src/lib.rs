@@ -1,14 +1,15 @@
 //! The RocketMQ 5 gRPC connector: client, source, settler, producer.
 //!
 //! [`connect`] starts a consumer of lite, normal, FIFO or delay topics and gives its [`Connection`]: a source and the
-//! settler of its deliveries. [`Producer`] sends. [`check`] looks at a cluster step by step, for people. [`TABLE`] has the
+//! settler of its deliveries. [`AckPool`] settles by receipt what any host took. [`Producer`] sends, and [`GrpcSink`]
+//! makes a sink of it. [`check`] looks at a cluster step by step, for people. [`TABLE`] has the
 //! options that users write.
 //!
 //! What is decided is decided without I/O: `session` (one proxy's Settings, heartbeats, subscription), `route` (whom to
 //! ask next), `collect` (answer streams), `plan` (which calls settle a batch), `choice` (which queue a message is tried
 //! on), `health` (what to tell people), `fault` (what a failure means). Around them stands a thin shell of tasks, all
 //! owned and joined: `link` and `wire` (connections), `peer` (calls), `sessions`, `consumer`, `source`, `settler`,
-//! `producer`.
+//! `pool`, `producer`, `sink`.
 //!
 //! It is not a general client: no push consumer, no transactions, no pull, no admin calls. No type of the wire
 //! protocol crosses this crate's public API.
@@ -34,6 +35,7 @@ mod options;
 mod outgoing;
 mod peer;
 mod plan;
+mod pool;
 mod producer;
 mod profile;
 mod route;
@@ -41,6 +43,7 @@ mod session;
 mod sessions;
 mod settler;
 mod signature;
+mod sink;
 mod source;
 mod stamp;
 mod tls;
@@ -59,5 +62,7 @@ pub use options::{
     Trust,
 };
 pub use outgoing::{InvalidMessage, Outgoing};
+pub use pool::{AckClient, AckPool, AckPoolError, AckScope};
 pub use producer::{Producer, SendError, Sent};
+pub use sink::GrpcSink;
 pub use tls::{TlsError, TlsFile, check_tls_files};

@@ -9,10 +9,12 @@ use std::time::Duration;
 use secrecy::SecretString;
 pub use table::TABLE;
 use tidegate_connector::options::{OptionError, Values};
+use tidegate_connector::template::Template;
 
 use crate::credentials::{Anonymous, Credentials, Fixed, Keys};
 use crate::endpoints::Endpoints;
 use crate::names;
+use crate::outgoing::check_group;
 
 /// How to reach a cluster, and as whom.
 #[derive(Clone, Debug)]
@@ -163,8 +165,10 @@ pub struct SinkOptions {
     pub client: ClientOptions,
     /// The topic; for lite messages the main topic.
     pub topic: Arc<str>,
-    /// The lite topic; none sends normal messages.
-    pub lite_topic: Option<Arc<str>>,
+    /// The lite topic of each message; none sends normal messages, or those of a message group.
+    pub lite_topic: Option<Template>,
+    /// The message group of each message, for FIFO topics.
+    pub message_group: Option<Template>,
     /// Most attempts to send one message.
     pub attempts_max: u32,
 }
@@ -271,24 +275,35 @@ impl SourceOptions {
 }
 
 impl SinkOptions {
+    /// Options that send normal messages to `topic`, with the defaults of the table.
+    #[must_use]
+    pub fn new(client: ClientOptions, topic: impl Into<Arc<str>>) -> Self {
+        Self { client, topic: topic.into(), lite_topic: None, message_group: None, attempts_max: 3 }
+    }
+
     /// Reads the options of a sink.
     ///
     /// # Errors
     /// Every mistake that the table alone cannot see.
     pub fn from_values(values: &Values) -> Result<Self, Vec<OptionError>> {
+        const LITE_TOPIC: &str = "rocketmq.sink.lite-topic";
+        const MESSAGE_GROUP: &str = "rocketmq.sink.message-group";
         let (client, mut errors) = split(ClientOptions::from_values(values));
         let topic = checked_name(values, "rocketmq.sink.topic", &mut errors);
-        let lite_topic = values.text("rocketmq.sink.lite-topic");
-        if let Some(Err(problem)) = lite_topic.map(names::check_lite_topic) {
-            errors.push(invalid("rocketmq.sink.lite-topic", problem.to_string()));
+        let lite_topic = template(values, LITE_TOPIC, names::check_lite_topic, &mut errors);
+        let message_group = template(values, MESSAGE_GROUP, check_group, &mut errors);
+        if values.text(LITE_TOPIC).is_some() && values.text(MESSAGE_GROUP).is_some() {
+            let problem = format!("cannot stand beside `{LITE_TOPIC}`: a message has one or the other");
+            errors.push(invalid(MESSAGE_GROUP, problem));
         }
         let Some(client) = client.filter(|_| errors.is_empty()) else { return Err(errors) };
-        let attempts = values.integer("rocketmq.sink.max-attempts");
+        let attempts = values.integer("rocketmq.sink.max-attempts").and_then(|n| u32::try_from(n).ok());
+        let defaults = Self::new(client, topic);
         Ok(Self {
-            client,
-            topic: Arc::from(topic),
-            lite_topic: lite_topic.map(Arc::from),
-            attempts_max: attempts.and_then(|n| u32::try_from(n).ok()).unwrap_or(3),
+            lite_topic,
+            message_group,
+            attempts_max: attempts.unwrap_or(defaults.attempts_max),
+            ..defaults
         })
     }
 }
@@ -380,6 +395,26 @@ fn checked_name<'a>(values: &'a Values, key: &'static str, errors: &mut Vec<Opti
         errors.push(invalid(key, problem.to_string()));
     }
     name
+}
+
+/// A template; one that gives every message the same text is checked here and now.
+fn template<E: std::fmt::Display>(
+    values: &Values,
+    key: &'static str,
+    check: impl Fn(&str) -> Result<(), E>,
+    errors: &mut Vec<OptionError>,
+) -> Option<Template> {
+    let template = match Template::parse(values.text(key)?) {
+        Ok(template) => template,
+        Err(error) => {
+            errors.push(invalid(key, format!("is not a template: {error}")));
+            return None;
+        }
+    };
+    if let Some(Err(problem)) = template.fixed().map(check) {
+        errors.push(invalid(key, problem.to_string()));
+    }
+    Some(template)
 }
 
 fn count(values: &Values, key: &str) -> Option<usize> {

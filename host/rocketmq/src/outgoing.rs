@@ -72,8 +72,8 @@ pub enum InvalidMessage {
 /// Largest body, unless the server's Settings say otherwise (its default, in bytes).
 pub(crate) const BODY_BYTES_MAX: usize = 4 << 20;
 /// Most properties, and most bytes of them with the system's own (43101 above).
-const PROPERTIES_MAX: usize = 128;
-const PROPERTIES_BYTES_MAX: usize = 16 << 10;
+pub(crate) const PROPERTIES_MAX: usize = 128;
+pub(crate) const PROPERTIES_BYTES_MAX: usize = 16 << 10;
 /// Longest message group, in characters.
 const GROUP_CHARS_MAX: usize = 63;
 /// Properties by which brokers dispatch messages to further queues (measured: obeyed even on normal messages).
@@ -145,7 +145,7 @@ impl Outgoing {
         self.check(usize::MAX)
     }
 
-    fn new(topic: impl Into<Arc<str>>, body: impl Into<Bytes>, kind: Kind) -> Self {
+    pub(crate) fn new(topic: impl Into<Arc<str>>, body: impl Into<Bytes>, kind: Kind) -> Self {
         let (topic, body) = (topic.into(), body.into());
         Self { topic, kind, body, tag: None, keys: Vec::new(), properties: Vec::new() }
     }
@@ -157,12 +157,7 @@ impl Outgoing {
             Kind::Lite { lite_topic } => {
                 names::check_lite_topic(lite_topic).map_err(InvalidMessage::LiteTopic)?;
             }
-            Kind::Fifo { group } => {
-                let length = group.chars().count();
-                if !(1..=GROUP_CHARS_MAX).contains(&length) {
-                    return Err(InvalidMessage::Group(length));
-                }
-            }
+            Kind::Fifo { group } => check_group(group)?,
             Kind::Normal | Kind::Delay { .. } => {}
         }
         match self.body.len() {
@@ -184,7 +179,7 @@ impl Outgoing {
             return Err(InvalidMessage::TooManyProperties(self.properties.len()));
         }
         for (name, value) in &self.properties {
-            if INTERNAL_PROPERTIES.contains(&&**name) {
+            if is_internal(name) {
                 return Err(InvalidMessage::InternalProperty(name.clone()));
             }
             if name.is_empty() || has_control(name) || has_control(value) {
@@ -253,6 +248,17 @@ impl Kind {
             Self::Lite { .. } => "LITE",
         }
     }
+}
+
+/// Whether a property is one that brokers obey: it is never sent on.
+pub(crate) fn is_internal(property: &str) -> bool {
+    INTERNAL_PROPERTIES.contains(&property)
+}
+
+/// Checks a message group.
+pub(crate) fn check_group(group: &str) -> Result<(), InvalidMessage> {
+    let length = group.chars().count();
+    if (1..=GROUP_CHARS_MAX).contains(&length) { Ok(()) } else { Err(InvalidMessage::Group(length)) }
 }
 
 fn has_control(text: &str) -> bool {

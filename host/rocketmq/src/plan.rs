@@ -18,6 +18,10 @@ use tidegate_proto::rocketmq as proto;
 /// Most entries of one acknowledgement. What one receive gives, and proxies work through them one by one.
 pub(crate) const ENTRIES_MAX: usize = 32;
 
+/// Stages in which an acknowledgement looks for company: in a large batch of many stages a call more costs less than
+/// looking through them all.
+const STAGES_LOOKED_AT_MAX: usize = 64;
+
 /// Longest lease that a change may ask for (`maxInvisibleTimeMills` of the proxy; 40011 above).
 const CHANGE_MAX: Duration = Duration::from_secs(43_200);
 
@@ -47,14 +51,19 @@ struct Last {
     renews: bool,
 }
 
-/// Plans a batch, in which no message is twice: stages of calls.
+/// Plans a batch: stages of calls.
 pub(crate) fn stages(batch: &[Settlement]) -> Vec<Vec<Call>> {
     let mut stages: Vec<Vec<Call>> = Vec::new();
-    let mut last_of_key: HashMap<&str, Last> = HashMap::new();
+    // Of each stage the acknowledgements that have room: looking through the full ones would take the square of a large
+    // batch.
+    let mut open: Vec<Vec<usize>> = Vec::new();
+    let mut last_of_key: HashMap<(bool, &str), Last> = HashMap::with_capacity(batch.len());
     for (at, settlement) in batch.iter().enumerate() {
         let message = &settlement.message;
-        let key = message.lite_topic.as_deref().or(message.group.as_deref());
-        let last = key.and_then(|key| last_of_key.get(key).copied());
+        let order = message.lite_topic.as_deref().or(message.group.as_deref());
+        // What has no order keeps that of one message, should it be there twice.
+        let key = (order.is_some(), order.unwrap_or(message.id.as_str()));
+        let last = last_of_key.get(&key).copied();
         let kind = kind_of(settlement);
         let renews = matches!(settlement.verb, Verb::Renew(_));
         let from = last.map_or(0, |last| if last.renews && renews { last.stage } else { last.stage + 1 });
@@ -62,20 +71,26 @@ pub(crate) fn stages(batch: &[Settlement]) -> Vec<Vec<Call>> {
             Some(Last { stage, call, .. }) if joins(&stages[stage][call], kind, settlement, batch) => {
                 Some((stage, call))
             }
-            _ => find_ack(&stages, from, kind, settlement, batch),
+            _ => find_ack(&stages, &open, from, kind, settlement, batch),
         };
         let (stage, call) = place.unwrap_or_else(|| {
             let stage = from;
             if stages.len() <= stage {
                 stages.resize_with(stage + 1, Vec::new);
+                open.resize_with(stage + 1, Vec::new);
             }
+            let call = stages[stage].len();
             stages[stage].push(Call { kind, members: Vec::new() });
-            (stage, stages[stage].len() - 1)
+            if kind == CallKind::Ack {
+                open[stage].push(call);
+            }
+            (stage, call)
         });
         stages[stage][call].members.push(at);
-        if let Some(key) = key {
-            last_of_key.insert(key, Last { stage, call, renews });
+        if stages[stage][call].members.len() >= ENTRIES_MAX {
+            open[stage].retain(|other| *other != call);
         }
+        last_of_key.insert(key, Last { stage, call, renews });
     }
     stages
 }
@@ -122,14 +137,18 @@ fn joins(call: &Call, kind: CallKind, settlement: &Settlement, batch: &[Settleme
 
 fn find_ack(
     stages: &[Vec<Call>],
+    open: &[Vec<usize>],
     from: usize,
     kind: CallKind,
     settlement: &Settlement,
     batch: &[Settlement],
 ) -> Option<(usize, usize)> {
-    stages.iter().enumerate().skip(from).find_map(|(stage, calls)| {
-        let call = calls.iter().position(|call| joins(call, kind, settlement, batch))?;
-        Some((stage, call))
+    if kind != CallKind::Ack {
+        return None;
+    }
+    open.iter().enumerate().skip(from).take(STAGES_LOOKED_AT_MAX).find_map(|(stage, calls)| {
+        let joined = |call: &&usize| joins(&stages[stage][**call], kind, settlement, batch);
+        calls.iter().find(joined).map(|call| (stage, *call))
     })
 }
 

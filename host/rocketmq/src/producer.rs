@@ -174,6 +174,11 @@ impl Producer {
     /// Sends several messages, those for one queue in few requests; those of one lite topic or message group one after
     /// the other. One result per message, in the same order.
     pub async fn send_batch(&self, messages: Vec<Outgoing>) -> Vec<Result> {
+        self.send_all(&messages).await
+    }
+
+    /// As [`send_batch`](Self::send_batch); whoever sends may want to send a part of it again.
+    pub(crate) async fn send_all(&self, messages: &[Outgoing]) -> Vec<Result> {
         let mut results: Vec<Option<Result>> = Vec::new();
         results.resize_with(messages.len(), || None);
         let mut groups: Vec<Vec<Pending>> = Vec::new();
@@ -183,7 +188,7 @@ impl Producer {
                 Err(error) => results[at] = Some(Err(error)),
             }
         }
-        let lanes = lanes_of(groups).into_iter().map(|lane| self.0.send_lane(&messages, lane));
+        let lanes = lanes_of(groups).into_iter().map(|lane| self.0.send_lane(messages, lane));
         let mut sending = futures::stream::iter(lanes).buffer_unordered(LANES_IN_FLIGHT_MAX);
         while let Some(done) = sending.next().await {
             for (at, result) in done {
@@ -193,6 +198,11 @@ impl Producer {
         let results: Vec<Result> = results.into_iter().flatten().collect();
         self.0.tell(&results);
         results
+    }
+
+    /// A seed for jitter, different for every producer.
+    pub(crate) fn seed(&self) -> u64 {
+        self.0.core.seed()
     }
 
     /// Takes leave of the cluster and waits for every task.

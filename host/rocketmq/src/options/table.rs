@@ -181,7 +181,15 @@ pub const TABLE: Table = Table {
             default: Default::None,
             side: Side::Sink,
             secret: false,
-            summary: "Lite topic to send to; none sends normal messages.",
+            summary: "Lite topic to send to; may have fields of the message, such as `{lite-topic}` or `{property:tenant}`. None sends normal messages.",
+        },
+        OptionSpec {
+            key: "rocketmq.sink.message-group",
+            kind: Kind::Text,
+            default: Default::None,
+            side: Side::Sink,
+            secret: false,
+            summary: "Message group of what is sent to a FIFO topic; may have fields of the message, such as `{key}`. Not beside a lite topic.",
         },
         OptionSpec {
             key: "rocketmq.sink.max-attempts",
@@ -189,7 +197,7 @@ pub const TABLE: Table = Table {
             default: Default::Value("3"),
             side: Side::Sink,
             secret: false,
-            summary: "Most attempts to send one message, each on another broker where there are several.",
+            summary: "Most attempts to send one message, each on another broker where there are several; then it is given back, and the sink waits.",
         },
     ],
 };

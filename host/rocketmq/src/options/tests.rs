@@ -75,14 +75,56 @@ fn all_mistakes_are_reported_at_once() {
 }
 
 #[test]
-fn a_sink_checks_its_lite_topic() {
-    let mut raw = BTreeMap::new();
-    raw.insert("rocketmq.client.endpoints".to_owned(), Raw::Text("h:1".to_owned()));
-    raw.insert("rocketmq.sink.topic".to_owned(), Raw::Text("T".to_owned()));
-    raw.insert("rocketmq.sink.lite-topic".to_owned(), Raw::Text("a/b".to_owned()));
-    let values = TABLE.read(Side::Sink, &raw).expect("the table cannot see it");
-    let errors = SinkOptions::from_values(&values).expect_err("a slash");
-    assert_eq!(errors[0].key(), "rocketmq.sink.lite-topic");
+fn the_least_that_a_sink_needs() {
+    let options = sink(&[]).expect("valid");
+    assert_eq!(&*options.topic, "T");
+    assert_eq!((options.lite_topic, options.message_group, options.attempts_max), (None, None, 3));
+}
+
+#[test]
+fn a_sink_checks_what_it_is_told_to_send_to() {
+    for (key, text) in [
+        ("rocketmq.sink.lite-topic", "a/b"),
+        ("rocketmq.sink.lite-topic", ""),
+        ("rocketmq.sink.lite-topic", "{lite-topic"),
+        ("rocketmq.sink.lite-topic", "{tennant}"),
+        ("rocketmq.sink.message-group", "{key"),
+    ] {
+        assert_sink_problem(&[(key, text)], key);
+    }
+    let long = "g".repeat(64);
+    assert_sink_problem(&[("rocketmq.sink.message-group", &long)], "rocketmq.sink.message-group");
+    let both = [("rocketmq.sink.lite-topic", "a"), ("rocketmq.sink.message-group", "{key}")];
+    assert_sink_problem(&both, "rocketmq.sink.message-group");
+}
+
+/// What it gives is only known with a message.
+#[test]
+fn a_template_with_fields_is_taken_as_it_is() {
+    let options = sink(&[("rocketmq.sink.lite-topic", "out-{property:tenant|none}")]).expect("valid");
+    assert_eq!(options.lite_topic.expect("given").as_str(), "out-{property:tenant|none}");
+    let options = sink(&[("rocketmq.sink.message-group", "{key}")]).expect("valid");
+    assert!(options.lite_topic.is_none() && options.message_group.is_some());
+}
+
+#[test]
+fn all_mistakes_of_a_sink_are_reported_at_once() {
+    let pairs = [
+        ("rocketmq.client.endpoints", "nowhere"),
+        ("rocketmq.sink.topic", "a b"),
+        ("rocketmq.sink.lite-topic", "}"),
+    ];
+    assert_eq!(sink(&pairs).expect_err("three mistakes").len(), 3);
+}
+
+fn sink(pairs: &[(&str, &str)]) -> Result<SinkOptions, Vec<OptionError>> {
+    let least = [("rocketmq.client.endpoints", "127.0.0.1:8081"), ("rocketmq.sink.topic", "T")];
+    SinkOptions::from_values(&TABLE.read(Side::Sink, &raw(&least, pairs))?)
+}
+
+fn assert_sink_problem(pairs: &[(&str, &str)], key: &str) {
+    let errors = sink(pairs).expect_err(key);
+    assert_eq!(errors.iter().map(OptionError::key).collect::<Vec<_>>(), [key], "{errors:?}");
 }
 
 fn source(pairs: &[(&str, &str)]) -> Result<SourceOptions, Vec<OptionError>> {
@@ -91,12 +133,12 @@ fn source(pairs: &[(&str, &str)]) -> Result<SourceOptions, Vec<OptionError>> {
         ("rocketmq.source.main-topic", "T"),
         ("rocketmq.source.consumer-group", "G"),
     ];
-    let raw: BTreeMap<_, _> = least
-        .iter()
-        .chain(pairs)
-        .map(|(key, value)| ((*key).to_owned(), Raw::Text((*value).to_owned())))
-        .collect();
-    SourceOptions::from_values(&TABLE.read(Side::Source, &raw)?)
+    SourceOptions::from_values(&TABLE.read(Side::Source, &raw(&least, pairs))?)
+}
+
+fn raw(least: &[(&str, &str)], pairs: &[(&str, &str)]) -> BTreeMap<String, Raw> {
+    let pairs = least.iter().chain(pairs);
+    pairs.map(|(key, value)| ((*key).to_owned(), Raw::Text((*value).to_owned()))).collect()
 }
 
 fn assert_problem(pairs: &[(&str, &str)], key: &str) {

@@ -29,6 +29,45 @@ fn another_endpoint_or_topic_takes_another_call() {
     assert_eq!(members, [vec![0, 3], vec![1], vec![2]]);
 }
 
+/// As many as a whole fleet may have to tell at once; looking through full calls would take minutes.
+#[test]
+fn a_large_batch_is_planned_in_no_time() {
+    let batch: Vec<_> = (0..100_000).map(|n| settlement(n, None, Verb::Accept)).collect();
+    let stages = stages(&batch);
+    assert_eq!(stages.iter().map(Vec::len).collect::<Vec<_>>(), [3_125]);
+    assert!(stages[0].iter().all(|call| call.members.len() == ENTRIES_MAX));
+}
+
+/// A batch of receipts may hold what it likes.
+#[test]
+fn the_same_message_twice_is_settled_in_order() {
+    let renew = Verb::Renew(Duration::from_secs(60));
+    let batch =
+        [settlement(7, None, renew), settlement(7, None, Verb::Accept), settlement(8, None, Verb::Accept)];
+    let members: Vec<Vec<_>> = stages(&batch)
+        .into_iter()
+        .map(|calls| calls.into_iter().map(|call| call.members).collect())
+        .collect();
+    assert_eq!(members, [vec![vec![0]], vec![vec![1, 2]]]);
+}
+
+/// One key that alternates makes thousands of stages.
+#[test]
+fn many_stages_are_planned_in_no_time() {
+    let alternating = |n| if n % 2 == 0 { Verb::Accept } else { Verb::Release };
+    let batch: Vec<_> = (0..60_000)
+        .map(|n| {
+            if n % 2 == 0 {
+                settlement(n, Some("a"), alternating(n / 2))
+            } else {
+                settlement(n, None, Verb::Accept)
+            }
+        })
+        .collect();
+    let planned: usize = stages(&batch).iter().flatten().map(|call| call.members.len()).sum();
+    assert_eq!(planned, batch.len());
+}
+
 #[test]
 fn verbs_become_calls() {
     let kind = |lite, verb| kind_of(&settlement(0, lite, verb));

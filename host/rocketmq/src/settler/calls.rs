@@ -8,8 +8,8 @@ use tidegate_model::{Handle, Settlement, Verb};
 use tidegate_proto::rocketmq as proto;
 use tokio::time;
 
-use super::Result;
-use crate::consumer::Consumer;
+use super::client::SettlingClient;
+use crate::core::Core;
 use crate::fault::{CallError, Method, Reason};
 use crate::peer::Peer;
 use crate::plan::{Call, CallKind, entry_statuses};
@@ -23,67 +23,81 @@ const RETRY_WAIT_MAX: Duration = Duration::from_millis(400);
 /// What a forward tells the server about attempts when its Settings did not: the default of 5.x, 16 retries.
 const ATTEMPTS_DEFAULT: i32 = 17;
 
+/// What came of one settlement.
+type Result<T = Option<Handle>, E = CallError> = std::result::Result<T, E>;
+
 /// Makes one call; gives the result of each of its members.
-pub(super) async fn perform(consumer: &Consumer, batch: &[Settlement], call: Call) -> Vec<(usize, Result)> {
+pub(super) async fn perform(
+    client: &impl SettlingClient,
+    batch: &[Settlement],
+    call: Call,
+) -> Vec<(usize, Result)> {
     let Call { kind, members } = call;
     let first = &batch[members[0]];
     let endpoint = &first.handle.routing.endpoint;
-    let Some(seat) = consumer.settling_seat(endpoint) else {
-        let said = format!("`{endpoint}` is not an endpoint that can be reached");
-        let error = CallError::other(&consumer.core.subject, method_of(kind), Reason::Refused, said);
-        return members.into_iter().map(|at| (at, Err(error.clone()))).collect();
+    let fail = |members: Vec<usize>, error: CallError| {
+        members.into_iter().map(|at| (at, Err(error.clone()))).collect()
     };
-    let mut backoff = Backoff::new(RETRY_WAIT_FIRST, RETRY_WAIT_MAX, consumer.core.seed() ^ first.id.0);
+    let Some(seat) = client.seat(endpoint) else {
+        let said = format!("`{endpoint}` is not an endpoint that can be reached");
+        let error = CallError::other(&client.core().subject, method_of(kind), Reason::Refused, said);
+        return fail(members, error);
+    };
+    let _turn = match client.begin(&seat, kind).await {
+        Ok(turn) => turn,
+        Err(error) => return fail(members, error),
+    };
+    let mut backoff = Backoff::new(RETRY_WAIT_FIRST, RETRY_WAIT_MAX, client.core().seed() ^ first.id.0);
     let mut done = Vec::with_capacity(members.len());
     let mut open = members;
     for tries in 1.. {
-        let results = once(consumer, &seat, batch, kind, &open).await;
+        let results = once(client, &seat, batch, kind, &open).await;
         let mut again = Vec::new();
         for (at, result) in open.into_iter().zip(results) {
             match result {
                 Err(error) if tries < TRIES_MAX && error.reason().is_retryable() => again.push((at, error)),
-                result => done.push((at, result)),
+                result => {
+                    if let Err(error) = &result {
+                        client.handle_failed(error);
+                    }
+                    done.push((at, result));
+                }
             }
         }
         let Some((_, error)) = again.first() else { break };
-        prepare_retry(consumer, &seat, error, backoff.next_wait()).await;
+        prepare_retry(client, &seat, error, backoff.next_wait()).await;
         open = again.into_iter().map(|(at, _)| at).collect();
     }
     done
 }
 
 async fn once(
-    consumer: &Consumer,
+    client: &impl SettlingClient,
     seat: &Seat,
     batch: &[Settlement],
     kind: CallKind,
     members: &[usize],
 ) -> Vec<Result> {
     match kind {
-        CallKind::Ack => acknowledge(consumer, &seat.peer, batch, members).await,
+        CallKind::Ack => acknowledge(client.core(), &seat.peer, batch, members).await,
         CallKind::Change(until) => {
             let settlement = &batch[members[0]];
             if let (true, Some(lite_topic)) =
                 (matches!(settlement.verb, Verb::Defer(_) | Verb::Release), &settlement.message.lite_topic)
             {
-                consumer.health.lock().handle_deferred(lite_topic);
+                client.handle_deferred(lite_topic);
             }
-            vec![change(consumer, &seat.peer, settlement, until).await]
+            vec![change(client.core(), &seat.peer, settlement, until).await]
         }
-        CallKind::Forward => vec![forward(consumer, seat, &batch[members[0]]).await],
+        CallKind::Forward => vec![forward(client.core(), seat, &batch[members[0]]).await],
     }
 }
 
-async fn acknowledge(
-    consumer: &Consumer,
-    peer: &Peer,
-    batch: &[Settlement],
-    members: &[usize],
-) -> Vec<Result> {
+async fn acknowledge(core: &Core, peer: &Peer, batch: &[Settlement], members: &[usize]) -> Vec<Result> {
     let first = &batch[members[0]];
     let request = proto::AckMessageRequest {
-        group: Some(consumer.core.resource(&first.handle.routing.group)),
-        topic: Some(consumer.core.resource(&first.message.topic)),
+        group: Some(core.resource(&first.handle.routing.group)),
+        topic: Some(core.resource(&first.message.topic)),
         entries: members.iter().map(|at| entry(&batch[*at])).collect(),
     };
     let answer = match peer.acknowledge(request).await {
@@ -119,12 +133,12 @@ fn entry(settlement: &Settlement) -> proto::AckMessageEntry {
 }
 
 /// Gives the new handle. An answer that is not OK, or has no handle, leaves the old one in force.
-async fn change(consumer: &Consumer, peer: &Peer, settlement: &Settlement, until: Duration) -> Result {
+async fn change(core: &Core, peer: &Peer, settlement: &Settlement, until: Duration) -> Result {
     let (message, handle) = (&settlement.message, &settlement.handle);
     let lite_topic = message.lite_topic.as_deref().map(str::to_owned);
     let request = proto::ChangeInvisibleDurationRequest {
-        group: Some(consumer.core.resource(&handle.routing.group)),
-        topic: Some(consumer.core.resource(&message.topic)),
+        group: Some(core.resource(&handle.routing.group)),
+        topic: Some(core.resource(&message.topic)),
         receipt_handle: handle.text.as_ref().to_owned(),
         invisible_duration: Some(duration(until)),
         message_id: message.id.as_str().to_owned(),
@@ -148,11 +162,11 @@ fn suspends(verb: &Verb, is_lite: bool) -> Option<bool> {
     (is_lite && !matches!(verb, Verb::Renew(_))).then_some(true)
 }
 
-async fn forward(consumer: &Consumer, seat: &Seat, settlement: &Settlement) -> Result {
+async fn forward(core: &Core, seat: &Seat, settlement: &Settlement) -> Result {
     let (message, handle) = (&settlement.message, &settlement.handle);
     let request = proto::ForwardMessageToDeadLetterQueueRequest {
-        group: Some(consumer.core.resource(&handle.routing.group)),
-        topic: Some(consumer.core.resource(&message.topic)),
+        group: Some(core.resource(&handle.routing.group)),
+        topic: Some(core.resource(&message.topic)),
         receipt_handle: handle.text.as_ref().to_owned(),
         message_id: message.id.as_str().to_owned(),
         delivery_attempt: i32::try_from(settlement.attempt).unwrap_or(i32::MAX),
@@ -163,11 +177,11 @@ async fn forward(consumer: &Consumer, seat: &Seat, settlement: &Settlement) -> R
 }
 
 /// Waits before a further try, and lets the session mend itself when the failure shows that it must.
-async fn prepare_retry(consumer: &Consumer, seat: &Seat, error: &CallError, wait: Duration) {
+async fn prepare_retry(client: &impl SettlingClient, seat: &Seat, error: &CallError, wait: Duration) {
     seat.note(Note::CallFailed(error.clone()));
     time::sleep(wait).await;
     if matches!(error.reason(), Reason::SettingsUnknown | Reason::ServerTrouble) {
-        consumer.ready(seat, consumer.core.request_timeout).await;
+        client.ready(seat, client.core().request_timeout).await;
     }
 }
 

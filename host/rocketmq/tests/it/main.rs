@@ -4,9 +4,11 @@
 mod access;
 mod checks;
 mod lite;
+mod pooling;
 mod producing;
 mod resolving;
 mod road;
 mod simple;
+mod sinking;
 mod support;
 mod trouble;

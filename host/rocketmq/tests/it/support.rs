@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use tidegate_connector::{Clock, Settler, Source};
 use tidegate_devbroker::{Broker, Control, Group, Options, Topic, TopicKind as Kind};
-use tidegate_model::{Capacity, Delivery, DeliveryId, Handle, SettleError, Settlement, Verb};
+use tidegate_model::{
+    Capacity, Delivery, DeliveryId, Handle, Receipt, SettleError, Settlement, Timestamp, Verb,
+};
 use tidegate_rocketmq::{
     ClientOptions, Connection, Endpoints, Outgoing, Producer, SourceOptions, TopicKind, connect,
 };
@@ -150,6 +152,22 @@ pub(crate) fn settlement(delivery: &Delivery, verb: Verb) -> Settlement {
         message: Arc::clone(&delivery.message),
         handle: delivery.handle.clone(),
         attempt: delivery.attempt,
+    }
+}
+
+/// What a worker would hold of a delivery.
+pub(crate) fn receipt(delivery: &Delivery) -> Receipt {
+    Receipt {
+        routing: (*delivery.handle.routing).clone(),
+        topic: Arc::clone(&delivery.message.topic),
+        lite_topic: delivery.message.lite_topic.clone(),
+        message_id: delivery.message.id.clone(),
+        handle: delivery.handle.text.clone(),
+        attempt: delivery.attempt,
+        owner: "host-1".into(),
+        flow: "tenants".into(),
+        delivery: DeliveryId(1),
+        expires_at: Timestamp::from_unix_millis(0),
     }
 }
 

@@ -1,0 +1,545 @@
+//! The ack pool: settles by receipt, on any host, without taking part in consumption.
+//!
+//! It holds one client for each endpoint, namespace, group and client configuration, made when the first receipt asks for
+//! it and closed when it has been idle. Such a client never subscribes and never receives: a broker that sent events of
+//! lite topics its way would wait for it (measured: up to 19 s).
+
+mod client;
+mod matching;
+mod table;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use client::Client;
+use futures::StreamExt as _;
+pub use matching::AckScope;
+use matching::{Candidate, choose};
+use parking_lot::Mutex;
+use rustls::ClientConfig;
+use table::{CLIENTS_MAX, Key, Step, Table};
+use tidegate_connector::{Clock, ReceiptSettler, SettleByReceipt};
+use tidegate_model::{
+    BodyState, Handle, Message, Receipt, Routing, SettleError, SettleFault, Settlement, Verb,
+};
+use tidegate_telemetry::Telemetry;
+use tidegate_telemetry::events::rocketmq as events;
+use tokio::sync::Notify;
+use tokio::task::JoinSet;
+use tokio::time;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::core::{Core, SetupError, load_tls};
+use crate::credentials;
+use crate::endpoints::{Endpoints, EndpointsError};
+use crate::fault::Subject;
+use crate::link::LinkError;
+use crate::options::{ClientOptions, TopicKind};
+use crate::settler::{self, Settled};
+
+/// How often idle clients are looked for.
+const SWEEP_INTERVAL: Duration = Duration::from_secs(5);
+/// Longest wait for a place in a full pool. Whoever waits longer is told to try again.
+const PLACE_WAIT_MAX: Duration = Duration::from_secs(3);
+/// Clients of one batch at work at the same time.
+const GROUPS_IN_FLIGHT_MAX: usize = 16;
+
+/// From so many settlements of one client on, they are prepared on several tasks: one alone would be the slowest part of a
+/// hundred thousand.
+const SPREAD_MIN: usize = 1_024;
+const SPREAD_TASKS: usize = 4;
+
+/// Why a lite message cannot be rejected by receipt.
+const LITE_REJECT_REFUSED: &str =
+    "the message itself is needed for a dead letter: reject it at the host that gave it out";
+
+/// One configured way to settle.
+#[derive(Clone, Debug)]
+pub struct AckClient {
+    /// The name in the configuration, of a settler or of the source that it stands beside: in logs and metrics.
+    pub name: Arc<str>,
+    /// The cluster's access point, credentials and TLS. Its namespace tells what a scope is about; requests carry the
+    /// receipt's.
+    pub client: ClientOptions,
+    /// What it is for.
+    pub scope: AckScope,
+    /// Where to settle instead of the endpoint that the receipt names, when a user says so.
+    pub endpoint: Option<Endpoints>,
+}
+
+/// Why a pool could not be started. Everything here is wrong on this side of the network.
+#[derive(Debug, thiserror::Error)]
+#[error("settler `{name}` cannot be set up")]
+pub struct AckPoolError {
+    /// The client's name in the configuration.
+    pub name: Arc<str>,
+    /// What is wrong.
+    #[source]
+    pub source: Box<SetupError>,
+}
+
+/// Settles by receipt. Dropping it without [`close`](ReceiptSettler::close) ends its tasks without taking leave.
+pub struct AckPool {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    clients: Vec<Configured>,
+    configurations: Vec<Configuration>,
+    table: Mutex<Table<Client>>,
+    /// A client was made idle or has left.
+    changed: Notify,
+    clock: Clock,
+    telemetry: Telemetry,
+    closing: CancellationToken,
+    tasks: TaskTracker,
+}
+
+/// A client with the configuration that it shares with others like it.
+struct Configured {
+    client: AckClient,
+    configuration: usize,
+}
+
+/// What a connection is made of.
+struct Configuration {
+    name: Arc<str>,
+    options: ClientOptions,
+    endpoint: Option<Endpoints>,
+    tls: Option<Arc<ClientConfig>>,
+}
+
+/// The settlements of one batch that go through one client.
+struct Group {
+    key: Key,
+    members: Vec<usize>,
+    settlements: Vec<Settlement>,
+}
+
+/// Where receipts of one routing go.
+struct Road {
+    /// The client that is for it.
+    client: Option<usize>,
+    routing: Arc<Routing>,
+    /// The groups of those without and with a lite topic.
+    groups: [Option<usize>; 2],
+}
+
+/// A client in use.
+struct Lease<'a> {
+    inner: &'a Inner,
+    key: &'a Key,
+    client: Arc<Client>,
+}
+
+/// Why there is no client for a receipt.
+#[derive(Debug, thiserror::Error)]
+enum LeaseError {
+    #[error("the ack pool holds its {CLIENTS_MAX} clients and all are at work, try again")]
+    Full,
+    #[error("the host is closing")]
+    Closed,
+    #[error("`{endpoint}` is not an endpoint that can be reached: it {source}")]
+    Endpoint { endpoint: Arc<str>, source: EndpointsError },
+    #[error(transparent)]
+    Link(#[from] LinkError),
+    #[error(transparent)]
+    Setup(#[from] SetupError),
+}
+
+impl AckPool {
+    /// Starts a pool. It reads TLS files and opens no connection: those are made when receipts ask for them.
+    ///
+    /// # Errors
+    /// When something on this side of the network is wrong, such as a certificate file.
+    pub fn start(clients: Vec<AckClient>, clock: Clock, telemetry: Telemetry) -> Result<Self, AckPoolError> {
+        let mut configurations: Vec<Configuration> = Vec::new();
+        let mut configured = Vec::with_capacity(clients.len());
+        for client in clients {
+            let known = configurations.iter().position(|configuration| configuration.is_of(&client));
+            let configuration = match known {
+                Some(known) => known,
+                None => {
+                    configurations.push(Configuration::of(&client)?);
+                    configurations.len() - 1
+                }
+            };
+            configured.push(Configured { client, configuration });
+        }
+        let inner = Arc::new(Inner {
+            clients: configured,
+            configurations,
+            table: Mutex::new(Table::new(CLIENTS_MAX)),
+            changed: Notify::new(),
+            clock,
+            telemetry,
+            closing: CancellationToken::new(),
+            tasks: TaskTracker::new(),
+        });
+        inner.tasks.spawn(Arc::clone(&inner).sweep());
+        Ok(Self { inner })
+    }
+}
+
+#[async_trait]
+impl ReceiptSettler for AckPool {
+    fn serves(&self, receipt: &Receipt) -> bool {
+        self.inner.choose(&receipt.routing).is_some()
+    }
+
+    async fn settle(&self, batch: Vec<SettleByReceipt>) -> Vec<Settled> {
+        let inner = &self.inner;
+        let verbs: Vec<_> = batch.iter().map(|entry| entry.verb.name()).collect();
+        let (mut sorted, groups) = inner.sort(batch);
+        let settling = groups.into_iter().map(|group| inner.settle_group(group));
+        let mut settling = futures::stream::iter(settling).buffer_unordered(GROUPS_IN_FLIGHT_MAX);
+        while let Some(done) = settling.next().await {
+            for (at, result) in done {
+                sorted[at].result = Some(result);
+            }
+        }
+        let results: Vec<(Option<usize>, Settled)> = sorted
+            .into_iter()
+            .zip(&verbs)
+            // Sorting leaves nothing out: what is in no group has its result.
+            .map(|(entry, verb)| {
+                (entry.client, entry.result.unwrap_or_else(|| Err(broker(verb, "it was not sent"))))
+            })
+            .collect();
+        for (at, configured) in inner.clients.iter().enumerate() {
+            let own = results.iter().zip(&verbs).filter(|((client, _), _)| *client == Some(at));
+            let outcomes = own.map(|((_, result), verb)| (*verb, result));
+            settler::tell(&inner.telemetry, &configured.client.name, outcomes);
+        }
+        results.into_iter().map(|(_, result)| result).collect()
+    }
+
+    async fn close(&self) {
+        let inner = &self.inner;
+        inner.closing.cancel();
+        let clients = inner.table.lock().close();
+        for client in clients {
+            inner.part(client, events::AckClientEnd::Closing);
+        }
+        inner.tasks.close();
+        inner.tasks.wait().await;
+        inner.changed.notify_waiters();
+    }
+}
+
+/// Where one settlement of a batch goes, and what came of it.
+struct Sorted {
+    /// The client that is for it.
+    client: Option<usize>,
+    result: Option<Settled>,
+}
+
+impl Inner {
+    fn choose(&self, routing: &Routing) -> Option<usize> {
+        let candidates = self.clients.iter().map(|configured| Candidate {
+            endpoints: &configured.client.client.endpoints,
+            namespace: &configured.client.client.namespace,
+            scope: &configured.client.scope,
+        });
+        choose(candidates, routing)
+    }
+
+    /// Puts what goes through one client together, in the order of the batch, and refuses what cannot be settled.
+    fn sort(&self, batch: Vec<SettleByReceipt>) -> (Vec<Sorted>, Vec<Group>) {
+        let mut sorted = Vec::with_capacity(batch.len());
+        let mut groups: Vec<Group> = Vec::new();
+        let mut group_of: HashMap<Key, usize> = HashMap::new();
+        let mut roads: Vec<Road> = Vec::new();
+        let mut road_of: HashMap<Routing, usize> = HashMap::new();
+        let mut last = 0;
+        for (at, SettleByReceipt { receipt, verb }) in batch.into_iter().enumerate() {
+            // Most of a batch goes one road.
+            if roads.get(last).is_none_or(|road| *road.routing != receipt.routing) {
+                last = *road_of.entry(receipt.routing.clone()).or_insert_with_key(|routing| {
+                    roads.push(Road {
+                        client: self.choose(routing),
+                        routing: Arc::new(routing.clone()),
+                        groups: [None; 2],
+                    });
+                    roads.len() - 1
+                });
+            }
+            let road = &mut roads[last];
+            let refused = match (road.client, &verb, &receipt.lite_topic) {
+                (None, ..) => Some(not_served(&receipt)),
+                // The server's own dead letters come back to their lite topic for ever (measured on 5.5.0).
+                (Some(_), Verb::Reject { .. }, Some(_)) => Some(LITE_REJECT_REFUSED.to_owned()),
+                _ => None,
+            };
+            let result = refused.map(|detail| {
+                Err(SettleError { verb: verb.name(), detail: detail.into(), fault: SettleFault::Refused })
+            });
+            if let (Some(client), None) = (road.client, &result) {
+                let group =
+                    *road.groups[usize::from(receipt.lite_topic.is_some())].get_or_insert_with(|| {
+                        *group_of.entry(self.key(client, &receipt)).or_insert_with_key(|key| {
+                            groups.push(Group {
+                                key: key.clone(),
+                                members: Vec::new(),
+                                settlements: Vec::new(),
+                            });
+                            groups.len() - 1
+                        })
+                    });
+                groups[group].members.push(at);
+                groups[group].settlements.push(settlement(receipt, verb, &road.routing));
+            }
+            sorted.push(Sorted { client: road.client, result });
+        }
+        (sorted, groups)
+    }
+
+    fn key(&self, client: usize, receipt: &Receipt) -> Key {
+        let configuration = self.clients[client].configuration;
+        let endpoint = match &self.configurations[configuration].endpoint {
+            Some(endpoints) => endpoints.text(),
+            None => &receipt.routing.endpoint,
+        };
+        Key {
+            configuration,
+            endpoint: Arc::clone(endpoint),
+            namespace: Arc::clone(&receipt.routing.namespace),
+            group: Arc::clone(&receipt.routing.group),
+            is_lite: receipt.lite_topic.is_some(),
+        }
+    }
+
+    async fn settle_group(self: &Arc<Self>, group: Group) -> Vec<(usize, Settled)> {
+        let Group { key, members, settlements } = group;
+        let lease = match self.lease(&key, &settlements[0].message.topic).await {
+            Ok(lease) => lease,
+            Err(error) => {
+                let fail = |settlement: &Settlement| {
+                    let (verb, detail) = (settlement.verb.name(), error.to_string().into());
+                    Err(SettleError { verb, detail, fault: error.fault() })
+                };
+                return members.into_iter().zip(settlements.iter().map(fail)).collect();
+            }
+        };
+        if settlements.len() < SPREAD_MIN {
+            let results = settler::settle(&*lease.client, &settlements).await;
+            return members.into_iter().zip(results).collect();
+        }
+        let mut tasks = JoinSet::new();
+        for (members, settlements) in spread(members, settlements) {
+            let client = Arc::clone(&lease.client);
+            tasks.spawn(async move {
+                let results = settler::settle(&*client, &settlements).await;
+                members.into_iter().zip(results).collect::<Vec<_>>()
+            });
+        }
+        let mut results = Vec::new();
+        while let Some(done) = tasks.join_next().await {
+            // What a task that panicked leaves out is answered as not sent.
+            results.extend(done.unwrap_or_default());
+        }
+        results
+    }
+
+    /// The client of a key, made if there is none; waits a while for a place in a full pool.
+    async fn lease<'a>(self: &'a Arc<Self>, key: &'a Key, topic: &Arc<str>) -> Result<Lease<'a>, LeaseError> {
+        let deadline = self.clock.deadline(self.clock.now() + PLACE_WAIT_MAX);
+        let mut may_close = true;
+        loop {
+            let changed = self.changed.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            let now = self.clock.now();
+            let step = self.table.lock().begin(now, key, may_close, || self.make(key, topic))?;
+            match step {
+                Step::Use(client) => return Ok(Lease { inner: self, key, client }),
+                Step::UseNew(client) => {
+                    self.telemetry.emit(events::AckClientOpened {
+                        name: Arc::clone(&self.configurations[key.configuration].name),
+                        endpoint: Arc::clone(&key.endpoint),
+                        group: Arc::clone(&key.group),
+                    });
+                    return Ok(Lease { inner: self, key, client });
+                }
+                Step::Close(client) => {
+                    may_close = false;
+                    self.part(client, events::AckClientEnd::Displaced);
+                }
+                Step::Wait => {}
+                Step::Closed => return Err(LeaseError::Closed),
+            }
+            if time::timeout_at(deadline, changed).await.is_err() {
+                return Err(LeaseError::Full);
+            }
+        }
+    }
+
+    fn make(&self, key: &Key, topic: &Arc<str>) -> Result<Client, LeaseError> {
+        let configuration = &self.configurations[key.configuration];
+        let endpoints = match &configuration.endpoint {
+            Some(endpoints) => endpoints.clone(),
+            None => Endpoints::parse(&key.endpoint)
+                .map_err(|source| LeaseError::Endpoint { endpoint: Arc::clone(&key.endpoint), source })?,
+        };
+        let subject = Subject {
+            access_point: Arc::clone(configuration.options.endpoints.text()),
+            endpoint: None,
+            topic: Some(Arc::clone(topic)),
+            group: Some(Arc::clone(&key.group)),
+            topic_kind: Some(if key.is_lite { TopicKind::Lite } else { TopicKind::Normal }),
+            names: configuration.options.names,
+        };
+        let options =
+            ClientOptions { namespace: Arc::clone(&key.namespace), ..configuration.options.clone() };
+        let core = Core::with_tls(
+            &options,
+            configuration.tls.clone(),
+            subject,
+            self.clock,
+            self.telemetry.clone(),
+            Arc::clone(&configuration.name),
+        )?;
+        Client::start(core, &endpoints, key.is_lite)?.ok_or(LeaseError::Closed)
+    }
+
+    /// Lets a client take leave, in the background.
+    fn part(self: &Arc<Self>, client: Arc<Client>, end: events::AckClientEnd) {
+        let inner = Arc::clone(self);
+        self.tasks.spawn(async move {
+            client.close().await;
+            inner.table.lock().handle_left();
+            inner.telemetry.emit(events::AckClientClosed { name: client.name(), end });
+            inner.changed.notify_waiters();
+        });
+    }
+
+    /// Closes clients that have been idle, until the pool is closed.
+    async fn sweep(self: Arc<Self>) {
+        loop {
+            tokio::select! {
+                () = self.closing.cancelled() => return,
+                () = time::sleep(SWEEP_INTERVAL) => {}
+            }
+            let idle = self.table.lock().take_idle(self.clock.now());
+            for client in idle {
+                self.part(client, events::AckClientEnd::Idle);
+            }
+        }
+    }
+}
+
+impl Configuration {
+    fn of(client: &AckClient) -> Result<Self, AckPoolError> {
+        let tls = load_tls(&client.client)
+            .map_err(|source| AckPoolError { name: Arc::clone(&client.name), source: Box::new(source) })?;
+        Ok(Self {
+            name: Arc::clone(&client.name),
+            options: client.client.clone(),
+            endpoint: client.endpoint.clone(),
+            tls,
+        })
+    }
+
+    /// Whether a client would connect in the very same way, so that both can share connections.
+    fn is_of(&self, client: &AckClient) -> bool {
+        let (ours, theirs) = (&self.options, &client.client);
+        self.endpoint == client.endpoint
+            && ours.endpoints == theirs.endpoints
+            && ours.tls == theirs.tls
+            && ours.request_timeout == theirs.request_timeout
+            && credentials::are_same(&ours.credentials, &theirs.credentials)
+    }
+}
+
+impl LeaseError {
+    const fn fault(&self) -> SettleFault {
+        match self {
+            Self::Full | Self::Closed => SettleFault::Broker,
+            Self::Endpoint { .. } | Self::Link(_) | Self::Setup(_) => SettleFault::Refused,
+        }
+    }
+}
+
+impl Drop for Lease<'_> {
+    fn drop(&mut self) {
+        if self.inner.table.lock().end(self.inner.clock.now(), self.key) {
+            self.inner.changed.notify_waiters();
+        }
+    }
+}
+
+/// Ends the tasks of a pool that was not closed.
+impl Drop for AckPool {
+    fn drop(&mut self) {
+        self.inner.closing.cancel();
+    }
+}
+
+impl fmt::Debug for AckPool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<_> = self.inner.clients.iter().map(|configured| &configured.client.name).collect();
+        f.debug_struct("AckPool").field("clients", &names).finish_non_exhaustive()
+    }
+}
+
+/// As if it were a delivery of ours. A receipt knows no message group, so that what is no lite topic's keeps its order
+/// only within one message.
+fn settlement(receipt: Receipt, verb: Verb, routing: &Arc<Routing>) -> Settlement {
+    let message = Message {
+        topic: receipt.topic,
+        lite_topic: receipt.lite_topic,
+        group: None,
+        id: receipt.message_id,
+        tag: None,
+        keys: Vec::new(),
+        properties: Vec::new(),
+        body: Bytes::new(),
+        body_state: BodyState::Intact,
+        born_at: None,
+        stored_at: None,
+    };
+    Settlement {
+        id: receipt.delivery,
+        verb,
+        message: Arc::new(message),
+        handle: Handle { routing: Arc::clone(routing), text: receipt.handle },
+        attempt: receipt.attempt,
+    }
+}
+
+/// Divides settlements so that those of one lite topic, or of one message, stay together and in order.
+fn spread(
+    members: Vec<usize>,
+    settlements: Vec<Settlement>,
+) -> [(Vec<usize>, Vec<Settlement>); SPREAD_TASKS] {
+    let mut parts: [(Vec<usize>, Vec<Settlement>); SPREAD_TASKS] = Default::default();
+    for (at, settlement) in members.into_iter().zip(settlements) {
+        let message = &settlement.message;
+        let mut hasher = DefaultHasher::new();
+        message.lite_topic.as_deref().unwrap_or(message.id.as_str()).hash(&mut hasher);
+        let part = usize::try_from(hasher.finish() % SPREAD_TASKS as u64).unwrap_or(0);
+        parts[part].0.push(at);
+        parts[part].1.push(settlement);
+    }
+    parts
+}
+
+fn not_served(receipt: &Receipt) -> String {
+    let Routing { endpoint, namespace, group } = &receipt.routing;
+    let of_namespace =
+        if namespace.is_empty() { String::new() } else { format!(" in namespace `{namespace}`") };
+    format!(
+        "nothing here is configured to settle for group `{group}`{of_namespace} at {endpoint}: no source of this host \
+         consumes with it, and no settler is for it"
+    )
+}
+
+fn broker(verb: &'static str, detail: &str) -> SettleError {
+    SettleError { verb, detail: detail.into(), fault: SettleFault::Broker }
+}

@@ -1,0 +1,84 @@
+//! A batch of settlements: planned, performed, told.
+
+use std::sync::Arc;
+
+use futures::StreamExt as _;
+use tidegate_model::{Handle, SettleError, SettleFault, Settlement};
+use tidegate_telemetry::Telemetry;
+use tidegate_telemetry::events::rocketmq as events;
+
+use super::calls::perform;
+use super::client::SettlingClient;
+use crate::fault::CallError;
+use crate::plan::{self, ENTRIES_MAX};
+
+/// Calls of one batch at the same time. A change is about one message, so that a batch of deferrals or renewals is as
+/// many calls.
+pub(crate) const CALLS_IN_FLIGHT_MAX: usize = ENTRIES_MAX;
+
+/// What came of one settlement, told to whoever wanted it.
+pub(crate) type Settled = Result<Option<Handle>, SettleError>;
+
+/// Settles a batch: one result for each, in the same order.
+pub(crate) async fn settle(client: &impl SettlingClient, batch: &[Settlement]) -> Vec<Settled> {
+    let mut results: Vec<Option<Result<Option<Handle>, CallError>>> = Vec::new();
+    results.resize_with(batch.len(), || None);
+    for calls in plan::stages(batch) {
+        let performing = calls.into_iter().map(|call| perform(client, batch, call));
+        let mut performing = futures::stream::iter(performing).buffer_unordered(CALLS_IN_FLIGHT_MAX);
+        while let Some(done) = performing.next().await {
+            for (at, result) in done {
+                results[at] = Some(result);
+            }
+        }
+    }
+    batch.iter().zip(results).map(|(settlement, result)| settled(settlement, result)).collect()
+}
+
+/// Counts and logs what came of a batch.
+pub(crate) fn tell<'a>(
+    telemetry: &Telemetry,
+    name: &Arc<str>,
+    outcomes: impl Iterator<Item = (&'static str, &'a Settled)>,
+) {
+    let mut counts: Vec<(&'static str, events::SettleResult, u64)> = Vec::new();
+    for (verb, result) in outcomes {
+        let kind = kind_of(result);
+        match counts.iter_mut().find(|(v, r, _)| (*v, *r) == (verb, kind)) {
+            Some((_, _, count)) => *count += 1,
+            None => counts.push((verb, kind, 1)),
+        }
+        if let Err(error) = result
+            && error.fault != SettleFault::LeaseGone
+        {
+            let (name, detail) = (Arc::clone(name), error.detail.to_string());
+            telemetry.emit(events::SettleFailed { name, verb, detail });
+        }
+    }
+    for (verb, result, messages) in counts {
+        telemetry.emit(events::Settled { name: Arc::clone(name), verb, result, messages });
+    }
+}
+
+fn settled(settlement: &Settlement, result: Option<Result<Option<Handle>, CallError>>) -> Settled {
+    let verb = settlement.verb.name();
+    match result {
+        Some(Ok(handle)) => Ok(handle),
+        Some(Err(error)) => {
+            Err(SettleError { verb, detail: error.to_string().into(), fault: error.settle_fault() })
+        }
+        // A plan leaves nothing out, which its property test holds it to.
+        None => Err(SettleError { verb, detail: "it was not sent".into(), fault: SettleFault::Broker }),
+    }
+}
+
+const fn kind_of(result: &Settled) -> events::SettleResult {
+    match result {
+        Ok(_) => events::SettleResult::Ok,
+        Err(error) => match error.fault {
+            SettleFault::LeaseGone => events::SettleResult::LeaseGone,
+            SettleFault::Broker => events::SettleResult::Broker,
+            SettleFault::Refused => events::SettleResult::Refused,
+        },
+    }
+}
