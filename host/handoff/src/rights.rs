@@ -1,0 +1,197 @@
+//! Who may do what: bearer tokens with rights per flow.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use serde::Deserialize;
+use sha2::{Digest as _, Sha256};
+use tidegate_connector::files::{self, ReadError};
+
+/// The largest file of tokens that is read, in bytes: room for thousands.
+const FILE_BYTES_MAX: u64 = 1 << 20;
+/// Shorter ones can be guessed.
+const TOKEN_CHARS_MIN: usize = 16;
+
+/// Why a file of tokens cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum TokensError {
+    /// It cannot be read.
+    #[error("cannot read the tokens in `{}`: {problem}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        problem: Box<str>,
+    },
+    /// It does not say what it should.
+    #[error("the tokens in `{}` cannot be used: {problem}", path.display())]
+    Content {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong. Shows no token.
+        problem: Box<str>,
+    },
+}
+
+/// Whom the service lets in.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Rights {
+    /// By digest, so that a comparison tells nothing about the tokens. `None`: everybody may do everything.
+    callers: Option<Arc<BTreeMap<[u8; 32], Caller>>>,
+}
+
+/// Somebody who was let in.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct Caller {
+    /// The token's name, for people.
+    pub(crate) name: Arc<str>,
+    /// `None`: all of them.
+    flows: Option<Arc<BTreeSet<String>>>,
+}
+
+/// Why somebody is not let in.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+pub(crate) enum Stranger {
+    #[error("a bearer token is needed: `authorization: Bearer TOKEN`")]
+    NoToken,
+    #[error("this bearer token is not known here")]
+    UnknownToken,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+struct File {
+    tokens: BTreeMap<String, Entry>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+struct Entry {
+    sha256: Option<String>,
+    token: Option<String>,
+    flows: Option<BTreeSet<String>>,
+}
+
+impl Rights {
+    /// Reads a file of tokens: for each, under `[tokens.NAME]`, its `token` or the `sha256` of it, and the `flows` that it
+    /// is for; without them it is for all.
+    pub(crate) fn load(path: &Path) -> Result<Self, TokensError> {
+        let bytes = files::read(path, FILE_BYTES_MAX).map_err(|error| TokensError::Read {
+            path: path.to_owned(),
+            problem: match error {
+                ReadError::Io(error) => error.to_string().into(),
+                ReadError::NotAFile { .. } => "it is not a regular file".into(),
+                ReadError::TooLarge { bytes } => format!("it has {bytes} bytes").into(),
+            },
+        })?;
+        Self::parse(&bytes).map_err(|problem| TokensError::Content { path: path.to_owned(), problem })
+    }
+
+    fn parse(bytes: &[u8]) -> Result<Self, Box<str>> {
+        let text = str::from_utf8(bytes).map_err(|_| "it is not UTF-8")?;
+        // The parser's own text quotes the line, which may hold a token.
+        let file: File = toml::from_str(text).map_err(|error| error.message().to_owned())?;
+        let mut callers = BTreeMap::new();
+        for (name, Entry { sha256, token, flows }) in file.tokens {
+            let digest = match (token, sha256) {
+                (Some(token), None) if token.len() < TOKEN_CHARS_MIN => {
+                    return Err(
+                        format!("the token `{name}` has fewer than {TOKEN_CHARS_MIN} characters").into()
+                    );
+                }
+                (Some(token), None) => digest_of(&token),
+                (None, Some(hex)) => parse_hex(&hex)
+                    .ok_or_else(|| format!("`{name}` needs 64 hexadecimal digits as sha256"))?,
+                _ => return Err(format!("`{name}` needs either `token` or `sha256`").into()),
+            };
+            let caller = Caller { name: name.as_str().into(), flows: flows.map(Arc::new) };
+            if let Some(other) = callers.insert(digest, caller) {
+                return Err(format!("`{name}` and `{}` are one token", other.name).into());
+            }
+        }
+        if callers.is_empty() {
+            return Err("it has no token, so that nobody would be let in".into());
+        }
+        Ok(Self { callers: Some(Arc::new(callers)) })
+    }
+
+    /// Who comes with this `authorization`.
+    pub(crate) fn admit(&self, authorization: Option<&[u8]>) -> Result<Caller, Stranger> {
+        let Some(callers) = &self.callers else {
+            return Ok(Caller { name: "anyone".into(), flows: None });
+        };
+        let text = authorization.and_then(|value| str::from_utf8(value).ok()).ok_or(Stranger::NoToken)?;
+        let (scheme, token) = text.split_once(' ').ok_or(Stranger::NoToken)?;
+        if !scheme.eq_ignore_ascii_case("bearer") {
+            return Err(Stranger::NoToken);
+        }
+        callers.get(&digest_of(token.trim())).cloned().ok_or(Stranger::UnknownToken)
+    }
+}
+
+impl Caller {
+    /// Whether it may have to do with a flow.
+    pub(crate) fn may(&self, flow: &str) -> bool {
+        self.flows.as_ref().is_none_or(|flows| flows.contains(flow))
+    }
+}
+
+fn digest_of(token: &str) -> [u8; 32] {
+    Sha256::digest(token.as_bytes()).into()
+}
+
+fn parse_hex(text: &str) -> Option<[u8; 32]> {
+    let mut bytes = [0; 32];
+    if text.len() != 64 || !text.is_ascii() {
+        return None;
+    }
+    for (at, byte) in bytes.iter_mut().enumerate() {
+        *byte = u8::from_str_radix(text.get(at * 2..at * 2 + 2)?, 16).ok()?;
+    }
+    Some(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FILE: &str = "[tokens.billing]\ntoken = \"billing-0123456789\"\nflows = [\"bills\"]\n\
+                        [tokens.ops]\nsha256 = \"b9c2f3f30b6d9c2ec3b0f6a2b5f3c0f1d6a9e8b7c5d4e3f2a1b0c9d8e7f6a5b4\"\n";
+
+    #[test]
+    fn a_token_has_its_flows() {
+        let rights = Rights::parse(FILE.as_bytes()).unwrap();
+        let caller = rights.admit(Some(b"Bearer billing-0123456789")).unwrap();
+        assert!(caller.may("bills") && !caller.may("orders"));
+        assert_eq!(rights.admit(None), Err(Stranger::NoToken));
+        assert_eq!(rights.admit(Some(b"Basic billing-0123456789")), Err(Stranger::NoToken));
+        assert_eq!(rights.admit(Some(b"Bearer billing-0123456788")), Err(Stranger::UnknownToken));
+        assert_eq!(rights.admit(Some(b"bearer \xff")), Err(Stranger::NoToken));
+    }
+
+    #[test]
+    fn a_digest_stands_for_its_token() {
+        let hex: String = digest_of("0123456789abcdef").iter().map(|byte| format!("{byte:02x}")).collect();
+        let rights = Rights::parse(format!("[tokens.ops]\nsha256 = \"{hex}\"\n").as_bytes()).unwrap();
+        assert!(rights.admit(Some(b"Bearer 0123456789abcdef")).unwrap().may("any"));
+    }
+
+    #[test]
+    fn mistakes_show_no_token() {
+        let told = |text: &str| Rights::parse(text.as_bytes()).unwrap_err().to_string();
+        assert!(told("").contains("tokens"), "{}", told(""));
+        assert!(told("[tokens]\n").contains("nobody"));
+        assert!(told("[tokens.a]\ntoken = \"hunter2\"\n").contains("fewer than 16"));
+        assert!(told("[tokens.a]\n").contains("either"));
+        let cut = told("[tokens.a]\ntoken = \"hunter2-hunter2-hunter2\ntokens = 3");
+        assert!(!cut.contains("hunter2"), "{cut}");
+        let twice = "[tokens.a]\ntoken = \"0123456789abcdef\"\n[tokens.b]\ntoken = \"0123456789abcdef\"\n";
+        assert!(told(twice).contains("one token"));
+    }
+
+    #[test]
+    fn without_tokens_everybody_may() {
+        assert!(Rights::default().admit(None).unwrap().may("any"));
+    }
+}

@@ -1,0 +1,416 @@
+//! Settlements and renewals by receipt: checked, and sent to the flow that gave the message out, or past it to the
+//! broker.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::join_all;
+use parking_lot::Mutex;
+use tidegate_connector::{Clock, ReceiptSettler, SettleByReceipt};
+use tidegate_model::{Handle, Outcome, Receipt, ReceiptKey, SettleError, SettleFault, Verb};
+use tidegate_proto::handoff as proto;
+use tidegate_telemetry::Telemetry;
+use tidegate_telemetry::events::handoff as events;
+
+use crate::collect::Collector;
+use crate::dispatch::{Answer, Claim, RenewalAnswer};
+use crate::flow::{Command, FlowHandle, Renew, Settle};
+use crate::rights::Caller;
+use crate::server::Registry;
+
+/// Settlements or renewals in one request. At 8 KiB for the longest receipt they fit what a request may have.
+pub(crate) const BATCH_MAX: usize = 1000;
+/// The longest that a request waits for the broker's answers.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+/// The longest deferral or renewal that is asked for. Brokers and valves allow less.
+const LENGTH_MAX: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+/// What is kept of a worker's reason for a rejection, in bytes: it reaches logs and dead letters.
+const REASON_BYTES_MAX: usize = 1024;
+
+/// Sends settlements where they belong.
+#[derive(Clone)]
+pub(crate) struct SettleRouter {
+    pub(crate) key: ReceiptKey,
+    pub(crate) host_id: Arc<str>,
+    pub(crate) registry: Arc<Registry>,
+    pub(crate) others: Option<Arc<dyn ReceiptSettler>>,
+    pub(crate) clock: Clock,
+    pub(crate) telemetry: Telemetry,
+}
+
+/// One settlement's result, without the receipt.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct Told {
+    pub(crate) status: proto::Status,
+    pub(crate) detail: String,
+    own: bool,
+}
+
+/// One renewal's result, without the receipt that was given.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct Kept {
+    pub(crate) told: Told,
+    pub(crate) next_receipt: String,
+    pub(crate) lease: Duration,
+}
+
+/// A settlement that was understood.
+struct Wish {
+    outcome: Outcome,
+    cost: Option<f64>,
+}
+
+type ByFlow<T> = HashMap<Arc<str>, (FlowHandle, Vec<(usize, T)>)>;
+
+impl SettleRouter {
+    /// Settles a batch; one result for each, in the same order.
+    pub(crate) async fn settle(&self, caller: &Caller, batch: Vec<proto::Settlement>) -> Vec<Told> {
+        let told: Mutex<Vec<Option<Told>>> = Mutex::new(vec![None; batch.len()]);
+        self.settle_each(caller, batch, PATIENCE, &|at, one| told.lock()[at] = Some(one)).await;
+        told.into_inner().into_iter().map(|told| told.unwrap_or_else(Told::late)).collect()
+    }
+
+    /// Settles a batch, and tells each result by its place when it is there: some come at once, and some only when earlier
+    /// messages of their key are settled.
+    pub(crate) async fn settle_each(
+        &self,
+        caller: &Caller,
+        batch: Vec<proto::Settlement>,
+        patience: Duration,
+        tell: &(dyn Fn(usize, Told) + Send + Sync),
+    ) {
+        let tell = |at: usize, told: Told| {
+            let (result, own) = (status_word(told.status), told.own);
+            self.telemetry.emit(events::Answered { renewals: false, result, own, count: 1 });
+            tell(at, told);
+        };
+        let mut own: ByFlow<(Receipt, Wish)> = HashMap::new();
+        let mut others: Vec<(usize, Receipt, Verb)> = Vec::new();
+        for (at, settlement) in batch.into_iter().enumerate() {
+            let read = self.open(caller, &settlement.receipt).and_then(|receipt| {
+                let wish = Wish::read(settlement).map_err(|detail| self.refuse("request", caller, detail))?;
+                Ok((receipt, wish))
+            });
+            match read {
+                Err(refusal) => tell(at, refusal),
+                Ok((receipt, wish)) => match self.home(&receipt) {
+                    Some(flow) => {
+                        let (_, asked) =
+                            own.entry(Arc::clone(&receipt.flow)).or_insert_with(|| (flow, Vec::new()));
+                        asked.push((at, (receipt, wish)));
+                    }
+                    None => others.push((at, receipt, verb(wish.outcome))),
+                },
+            }
+        }
+        let asking = own.into_values().map(|(flow, asked)| ask_flow(flow, asked, patience, &tell));
+        others.extend(join_all(asking).await.into_iter().flatten());
+        for (at, _, result) in self.ask_brokers(others).await {
+            tell(at, Told::by_broker(result.map(|_| ())));
+        }
+    }
+
+    /// Renews a batch; one result for each, in the same order.
+    pub(crate) async fn renew(&self, caller: &Caller, batch: Vec<proto::Renewal>) -> Vec<Kept> {
+        let mut kept: Vec<Option<Kept>> = vec![None; batch.len()];
+        let mut own: ByFlow<(Receipt, Duration)> = HashMap::new();
+        let mut others: Vec<(usize, Receipt, Verb)> = Vec::new();
+        for (at, proto::Renewal { receipt, length_ms }) in batch.into_iter().enumerate() {
+            let length = Duration::from_millis(length_ms).min(LENGTH_MAX);
+            let read = if length.is_zero() {
+                Err(self.refuse("request", caller, "a renewal needs a length above zero".to_owned()))
+            } else {
+                self.open(caller, &receipt)
+            };
+            match read {
+                Err(refusal) => kept[at] = Some(Kept::not(refusal)),
+                Ok(receipt) => match self.home(&receipt) {
+                    Some(flow) => {
+                        own.entry(Arc::clone(&receipt.flow))
+                            .or_insert_with(|| (flow, Vec::new()))
+                            .1
+                            .push((at, (receipt, length)));
+                    }
+                    None => others.push((at, receipt, Verb::Renew(length))),
+                },
+            }
+        }
+        for (at, answer) in join_all(own.into_values().map(|(flow, asked)| ask_flow_to_renew(flow, asked)))
+            .await
+            .into_iter()
+            .flatten()
+        {
+            match answer {
+                Ok(RenewalAnswer::Until(until)) => {
+                    let lease = until.saturating_since(self.clock.now());
+                    kept[at] = Some(Kept { told: Told::done(true), next_receipt: String::new(), lease });
+                }
+                Ok(RenewalAnswer::Failed(answer)) => kept[at] = Some(Kept::not(Told::of(answer))),
+                Err((receipt, length)) => others.push((at, receipt, Verb::Renew(length))),
+            }
+        }
+        for (at, asked, result) in self.ask_brokers(others).await {
+            kept[at] = Some(self.kept_by_broker(asked, result));
+        }
+        let kept: Vec<Kept> =
+            kept.into_iter().map(|kept| kept.unwrap_or_else(|| Kept::not(Told::late()))).collect();
+        for Kept { told, .. } in &kept {
+            let (result, own) = (status_word(told.status), told.own);
+            self.telemetry.emit(events::Answered { renewals: true, result, own, count: 1 });
+        }
+        kept
+    }
+
+    /// Reads a receipt, and checks that the caller may use it.
+    fn open(&self, caller: &Caller, text: &str) -> Result<Receipt, Told> {
+        let receipt = Receipt::decode(text, &self.key)
+            .map_err(|error| self.refuse("receipt", caller, error.to_string()))?;
+        if !caller.may(&receipt.flow) {
+            let detail = format!("`{}` has no right to flow `{}`", caller.name, receipt.flow);
+            return Err(self.refuse("rights", caller, detail));
+        }
+        Ok(receipt)
+    }
+
+    /// The flow that gave the message out, when that was this host.
+    fn home(&self, receipt: &Receipt) -> Option<FlowHandle> {
+        if receipt.owner != self.host_id { None } else { self.registry.find(&receipt.flow) }
+    }
+
+    /// Settles past this host's flows.
+    async fn ask_brokers(
+        &self,
+        asked: Vec<(usize, Receipt, Verb)>,
+    ) -> Vec<(usize, SettleByReceipt, Result<Option<Handle>, SettleError>)> {
+        if asked.is_empty() {
+            return Vec::new();
+        }
+        let unserved = |receipt: &Receipt, verb: &Verb| {
+            SettleError {
+            verb: verb.name(),
+            detail: format!(
+                "this host has no `[settlers.NAME]` for group `{}` at {}: settle at host `{}`, which gave the message out",
+                receipt.routing.group, receipt.routing.endpoint, receipt.owner
+            )
+            .into(),
+            fault: SettleFault::Refused,
+        }
+        };
+        let mut served = Vec::new();
+        let mut done = Vec::new();
+        for (at, receipt, verb) in asked {
+            let known = self.others.as_ref().is_some_and(|others| others.serves(&receipt));
+            if known {
+                served.push((at, SettleByReceipt { receipt, verb }));
+            } else {
+                let error = unserved(&receipt, &verb);
+                done.push((at, SettleByReceipt { receipt, verb }, Err(error)));
+            }
+        }
+        if let Some(others) = self.others.as_ref().filter(|_| !served.is_empty()) {
+            let batch = served.iter().map(|(_, asked)| asked.clone()).collect();
+            // Its calls have deadlines of their own; this bounds them all together.
+            let results = tokio::time::timeout(PATIENCE, others.settle(batch)).await.unwrap_or_default();
+            let mut results = results.into_iter();
+            for (at, asked) in served {
+                let late = || SettleError {
+                    verb: asked.verb.name(),
+                    detail: "the broker did not answer in time".into(),
+                    fault: SettleFault::Broker,
+                };
+                let result = results.next().unwrap_or_else(|| Err(late()));
+                done.push((at, asked, result));
+            }
+        }
+        done
+    }
+
+    /// A renewal past this host's flows gives a handle, and so a receipt, of its own.
+    fn kept_by_broker(&self, asked: SettleByReceipt, result: Result<Option<Handle>, SettleError>) -> Kept {
+        let SettleByReceipt { mut receipt, verb } = asked;
+        let Verb::Renew(lease) = verb else { return Kept::not(Told::late()) };
+        match result {
+            Ok(handle) => {
+                if let Some(handle) = handle {
+                    receipt.handle = handle.text;
+                }
+                receipt.expires_at = self.clock.wall_at(self.clock.now() + lease);
+                Kept { told: Told::done(false), next_receipt: receipt.encode(&self.key), lease }
+            }
+            Err(error) => Kept::not(Told::by_broker(Err(error))),
+        }
+    }
+
+    fn refuse(&self, cause: &'static str, caller: &Caller, detail: String) -> Told {
+        self.telemetry.emit(events::Refused { cause, detail: &detail, caller: &caller.name });
+        Told { status: proto::Status::Refused, detail, own: false }
+    }
+}
+
+/// Asks a flow of this host. What it does not know comes back: the host may have had it in an earlier life.
+async fn ask_flow(
+    flow: FlowHandle,
+    asked: Vec<(usize, (Receipt, Wish))>,
+    patience: Duration,
+    tell: &(dyn Fn(usize, Told) + Send + Sync),
+) -> Vec<(usize, Receipt, Verb)> {
+    let places: Vec<usize> = (0..asked.len()).collect();
+    let (collector, replies) = Collector::new(&places);
+    let settle = asked.iter().zip(replies).map(|((_, (receipt, wish)), reply)| Settle {
+        claim: claim(receipt),
+        outcome: wish.outcome.clone(),
+        cost: wish.cost,
+        reply,
+    });
+    // A flow that has ended drops the replies, and what it held is the broker's.
+    let _ = flow.send(Command::Settle(settle.collect())).await;
+    let mut open: Vec<Option<(usize, (Receipt, Wish))>> = asked.into_iter().map(Some).collect();
+    let mut elsewhere = Vec::new();
+    let answering = async {
+        loop {
+            let answers = collector.next().await;
+            if answers.is_empty() {
+                return;
+            }
+            for (place, answer) in answers {
+                let Some((at, (receipt, wish))) = open[place].take() else { continue };
+                match answer.unwrap_or(Answer::NotHere) {
+                    Answer::NotHere => elsewhere.push((at, receipt, verb(wish.outcome))),
+                    answer => tell(at, Told::of(answer)),
+                }
+            }
+        }
+    };
+    // What is late is told so below.
+    let _ = tokio::time::timeout(patience, answering).await;
+    for (at, _) in open.into_iter().flatten() {
+        let why = "it waits for earlier messages of its key, or for the broker; settle again";
+        tell(at, Told::of(Answer::RetryLater(why.into())));
+    }
+    elsewhere
+}
+
+async fn ask_flow_to_renew(
+    flow: FlowHandle,
+    asked: Vec<(usize, (Receipt, Duration))>,
+) -> Vec<(usize, Result<RenewalAnswer, (Receipt, Duration)>)> {
+    let places: Vec<usize> = (0..asked.len()).collect();
+    let (collector, replies) = Collector::new(&places);
+    let renew = asked.iter().zip(replies).map(|((_, (receipt, length)), reply)| Renew {
+        claim: claim(receipt),
+        length: *length,
+        reply,
+    });
+    let _ = flow.send(Command::Renew(renew.collect())).await;
+    let mut answers: Vec<Option<RenewalAnswer>> = vec![None; asked.len()];
+    for (at, answer) in collector.all(PATIENCE).await {
+        answers[at] = Some(answer.unwrap_or(RenewalAnswer::Failed(Answer::NotHere)));
+    }
+    let late = || RenewalAnswer::Failed(Answer::RetryLater("the broker has not answered".into()));
+    let pairs = asked.into_iter().zip(answers);
+    pairs
+        .map(|((at, wish), answer)| match answer.unwrap_or_else(late) {
+            RenewalAnswer::Failed(Answer::NotHere) => (at, Err(wish)),
+            answer => (at, Ok(answer)),
+        })
+        .collect()
+}
+
+fn claim(receipt: &Receipt) -> Claim {
+    Claim { delivery: receipt.delivery, message: receipt.message_id.clone(), handle: receipt.handle.clone() }
+}
+
+fn verb(outcome: Outcome) -> Verb {
+    match outcome {
+        Outcome::Accepted => Verb::Accept,
+        Outcome::Deferred { delay } => Verb::Defer(delay),
+        Outcome::Released => Verb::Release,
+        Outcome::Rejected { reason } => Verb::Reject { reason },
+    }
+}
+
+impl Wish {
+    fn read(settlement: proto::Settlement) -> Result<Self, String> {
+        use proto::settlement::Verdict;
+        let outcome = match settlement.verdict {
+            Some(Verdict::Accept(_)) => Outcome::Accepted,
+            Some(Verdict::Defer(proto::Defer { delay_ms })) => {
+                Outcome::Deferred { delay: Duration::from_millis(delay_ms).min(LENGTH_MAX) }
+            }
+            Some(Verdict::Release(_)) => Outcome::Released,
+            Some(Verdict::Reject(proto::Reject { reason })) => {
+                Outcome::Rejected { reason: told_reason(&reason) }
+            }
+            None => return Err("a settlement needs a verdict: accept, defer, release or reject".to_owned()),
+        };
+        match settlement.cost {
+            Some(cost) if !cost.is_finite() || cost < 0.0 => {
+                Err(format!("a cost is a number from zero on, not {cost}"))
+            }
+            cost => Ok(Self { outcome, cost }),
+        }
+    }
+}
+
+/// A worker's words as they may reach logs.
+fn told_reason(reason: &str) -> Box<str> {
+    let reason = reason.trim();
+    if reason.is_empty() {
+        return "a worker rejected it".into();
+    }
+    let end = reason.floor_char_boundary(REASON_BYTES_MAX.min(reason.len()));
+    let shown: String = reason[..end].chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    shown.into()
+}
+
+impl Told {
+    const fn done(own: bool) -> Self {
+        Self { status: proto::Status::Done, detail: String::new(), own }
+    }
+
+    fn of(answer: Answer) -> Self {
+        let (status, detail) = match answer {
+            Answer::Done => return Self::done(true),
+            Answer::Expired(why) => (proto::Status::Expired, format!("{why}: the message comes again")),
+            Answer::Otherwise(kind) => (proto::Status::Unknown, format!("it was {kind} before")),
+            Answer::Refused(why) => (proto::Status::Refused, why.into()),
+            Answer::RetryLater(why) => (proto::Status::RetryLater, why.into()),
+            Answer::NotHere => (proto::Status::Unknown, "this host does not hold it".to_owned()),
+        };
+        Self { status, detail, own: true }
+    }
+
+    fn by_broker(result: Result<(), SettleError>) -> Self {
+        let Err(error) = result else { return Self::done(false) };
+        let status = match error.fault {
+            SettleFault::LeaseGone => proto::Status::Expired,
+            SettleFault::Broker => proto::Status::RetryLater,
+            SettleFault::Refused => proto::Status::Refused,
+        };
+        Self { status, detail: error.detail.into(), own: false }
+    }
+
+    fn late() -> Self {
+        let detail = "no answer came in time; settle again".to_owned();
+        Self { status: proto::Status::RetryLater, detail, own: false }
+    }
+}
+
+impl Kept {
+    const fn not(told: Told) -> Self {
+        Self { told, next_receipt: String::new(), lease: Duration::ZERO }
+    }
+}
+
+/// A status as metrics and JSON have it.
+pub(crate) const fn status_word(status: proto::Status) -> &'static str {
+    match status {
+        proto::Status::Unspecified => "unspecified",
+        proto::Status::Done => "done",
+        proto::Status::Expired => "expired",
+        proto::Status::Unknown => "unknown",
+        proto::Status::Refused => "refused",
+        proto::Status::RetryLater => "retry-later",
+    }
+}
