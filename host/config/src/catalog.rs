@@ -15,6 +15,8 @@ pub struct Connector<'a> {
     table: &'a Table,
     is_source: bool,
     is_sink: bool,
+    is_settler: bool,
+    runs_alone: bool,
     unsupported: &'a [Unsupported],
     check: fn(Role, &Values) -> Vec<OptionError>,
 }
@@ -29,13 +31,15 @@ pub struct Unsupported {
     pub reason: &'static str,
 }
 
-/// The two ways to use a connector.
+/// The ways to use a connector.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Role {
     /// In `[sources.NAME]`.
     Source,
     /// In `[sinks.NAME]`.
     Sink,
+    /// In `[settlers.NAME]`.
+    Settler,
 }
 
 impl<'a> Catalog<'a> {
@@ -59,19 +63,57 @@ impl<'a> Connector<'a> {
     /// A connector for sources.
     #[must_use]
     pub const fn source(table: &'a Table) -> Self {
-        Self { table, is_source: true, is_sink: false, unsupported: &[], check: no_check }
+        Self {
+            table,
+            is_source: true,
+            is_sink: false,
+            is_settler: false,
+            runs_alone: false,
+            unsupported: &[],
+            check: no_check,
+        }
     }
 
     /// A connector for sinks.
     #[must_use]
     pub const fn sink(table: &'a Table) -> Self {
-        Self { table, is_source: false, is_sink: true, unsupported: &[], check: no_check }
+        Self {
+            table,
+            is_source: false,
+            is_sink: true,
+            is_settler: false,
+            runs_alone: false,
+            unsupported: &[],
+            check: no_check,
+        }
     }
 
     /// A connector for both.
     #[must_use]
     pub const fn source_and_sink(table: &'a Table) -> Self {
-        Self { table, is_source: true, is_sink: true, unsupported: &[], check: no_check }
+        Self {
+            table,
+            is_source: true,
+            is_sink: true,
+            is_settler: false,
+            runs_alone: false,
+            unsupported: &[],
+            check: no_check,
+        }
+    }
+
+    /// The same, also for settling by receipt, for which its options of both sides are enough.
+    #[must_use]
+    pub const fn and_settler(mut self) -> Self {
+        self.is_settler = true;
+        self
+    }
+
+    /// The same, for one that also does its work without a flow.
+    #[must_use]
+    pub const fn running_alone(mut self) -> Self {
+        self.runs_alone = true;
+        self
     }
 
     /// The same, with options that this version cannot follow.
@@ -88,6 +130,12 @@ impl<'a> Connector<'a> {
         self
     }
 
+    /// Whether it also does its work without a flow.
+    #[must_use]
+    pub const fn runs_alone(&self) -> bool {
+        self.runs_alone
+    }
+
     /// The connector's options.
     #[must_use]
     pub const fn table(&self) -> &'a Table {
@@ -100,6 +148,7 @@ impl<'a> Connector<'a> {
         match role {
             Role::Source => self.is_source,
             Role::Sink => self.is_sink,
+            Role::Settler => self.is_settler,
         }
     }
 
@@ -119,6 +168,7 @@ impl Role {
         match self {
             Self::Source => Side::Source,
             Self::Sink => Side::Sink,
+            Self::Settler => Side::Client,
         }
     }
 
@@ -128,6 +178,7 @@ impl Role {
         match self {
             Self::Source => "source",
             Self::Sink => "sink",
+            Self::Settler => "settler",
         }
     }
 }

@@ -8,10 +8,10 @@ use std::sync::Arc;
 use tidegate_connector::files::{self, ReadError};
 use tidegate_connector::options::{PolicyUse, Values, nearest};
 
-use crate::catalog::{Catalog, Role};
+use crate::catalog::{Catalog, Connector, Role};
 use crate::document::{Block, Document, Reporter};
 use crate::error::{Errors, Oddity, Problem, Warning};
-use crate::sections::{Exhausted, Flow, Host, Policy, PolicyNamed, Sink, Source, read_connector};
+use crate::sections::{Exhausted, Flow, Host, Policy, PolicyNamed, Settler, Sink, Source, read_connector};
 
 /// The largest configuration that is read, in bytes. A thousand flows with all their keys take about half of it.
 pub const TEXT_BYTES_MAX: u64 = 1 << 20;
@@ -30,6 +30,8 @@ pub struct Config {
     pub sources: BTreeMap<Arc<str>, Source>,
     /// By name.
     pub sinks: BTreeMap<Arc<str>, Sink>,
+    /// By name.
+    pub settlers: BTreeMap<Arc<str>, Settler>,
     /// By name.
     pub flows: BTreeMap<Arc<str>, Flow>,
     /// What policies are used for, by name; those that nothing uses are not in it.
@@ -131,17 +133,29 @@ fn read(
             sources.insert(Arc::clone(&block.name), Source { connector, values });
         }
     }
+    let mut alone = BTreeSet::new();
     let mut sinks = BTreeMap::new();
     for block in &mut document.sinks {
         let read = read_connector(reporter, block, Role::Sink, catalog, &base_dir, &mut named);
         if let Some((connector, values)) = read {
+            if catalog.find(Role::Sink, &connector).is_some_and(Connector::runs_alone) {
+                alone.insert(block.path.clone());
+            }
             sinks.insert(Arc::clone(&block.name), Sink { connector, values });
+        }
+    }
+    let mut settlers = BTreeMap::new();
+    for block in &mut document.settlers {
+        let read = read_connector(reporter, block, Role::Settler, catalog, &base_dir, &mut named);
+        if let Some((connector, values)) = read {
+            settlers.insert(Arc::clone(&block.name), Settler { connector, values });
         }
     }
     let mut flows = BTreeMap::new();
     let mut names = Names::new(&document);
+    names.used.extend(alone);
     for PolicyNamed { block, key, policy, used_as } in &named {
-        let mut blocks = document.sources.iter().chain(&document.sinks);
+        let mut blocks = document.sources.iter().chain(&document.sinks).chain(&document.settlers);
         if let Some(block) = blocks.find(|candidate| candidate.path == *block) {
             names.check_policy(reporter, block, key, policy, *used_as);
         }
@@ -152,7 +166,8 @@ fn read(
         written.insert(block.path.clone(), values);
         flows.extend(flow.map(|flow| (Arc::clone(&block.name), flow)));
     }
-    if document.flows.is_empty() && reporter.count() == 0 {
+    // A host without flows may still settle what others gave out.
+    if document.flows.is_empty() && document.settlers.is_empty() && reporter.count() == 0 {
         reporter.at_top(Problem::NoFlows);
     }
     let mut warnings = names.unused(reporter, &document);
@@ -164,7 +179,8 @@ fn read(
     }));
     warnings.sort_by(|a, b| a.place.order().cmp(&b.place.order()));
     let policy_uses = names.policy_uses;
-    Some(Config { host: host?, policies, sources, sinks, flows, policy_uses, warnings, base_dir, written })
+    let host = host?;
+    Some(Config { host, policies, sources, sinks, settlers, flows, policy_uses, warnings, base_dir, written })
 }
 
 /// The names that flows may refer to, whether or not what they name is valid: a mistake is reported once, where it is.
@@ -193,12 +209,17 @@ impl<'d> Names<'d> {
     }
 
     fn check_flow(&mut self, reporter: &mut Reporter<'_>, block: &Block, values: &Values) {
-        for (key, what, section, known) in [
-            ("source", "source", "sources", &self.sources),
-            ("sink", "sink", "sinks", &self.sinks),
-            ("dead-letter", "sink", "sinks", &self.sinks),
-        ] {
-            let Some(name) = values.text(key) else { continue };
+        let named = [
+            ("source", "source", "sources", &self.sources, values.text("source")),
+            ("sink", "sink", "sinks", &self.sinks, values.text("sink")),
+            ("dead-letter", "sink", "sinks", &self.sinks, values.text("dead-letter")),
+        ];
+        let named = named
+            .into_iter()
+            .filter_map(|(key, what, section, known, name)| Some((key, what, section, known, name?)));
+        let several = values.list("sinks").iter();
+        let several = several.map(|name| ("sinks", "sink", "sinks", &self.sinks, name.as_str()));
+        for (key, what, section, known, name) in named.chain(several) {
             if known.contains(name) {
                 self.used.insert(format!("{section}.{name}"));
             } else {

@@ -25,8 +25,9 @@ const KEY_BYTES_SHOWN_MAX: usize = 200;
 /// document as it was meant.
 const DUPLICATE_KEY: &str = "duplicate key";
 
-const SECTIONS: [&str; 5] = ["host", "policies", "sources", "sinks", "flows"];
-const SECTIONS_TEXT: &str = "[host], [policies.NAME], [sources.NAME], [sinks.NAME], [flows.NAME]";
+const SECTIONS: [&str; 6] = ["host", "policies", "sources", "sinks", "settlers", "flows"];
+const SECTIONS_TEXT: &str =
+    "[host], [policies.NAME], [sources.NAME], [sinks.NAME], [settlers.NAME], [flows.NAME]";
 
 /// A configuration's text, split into blocks.
 #[derive(Debug)]
@@ -35,6 +36,7 @@ pub(crate) struct Document {
     pub(crate) policies: Vec<Block>,
     pub(crate) sources: Vec<Block>,
     pub(crate) sinks: Vec<Block>,
+    pub(crate) settlers: Vec<Block>,
     pub(crate) flows: Vec<Block>,
 }
 
@@ -90,6 +92,7 @@ impl Document {
             policies: Vec::new(),
             sources: Vec::new(),
             sinks: Vec::new(),
+            settlers: Vec::new(),
             flows: Vec::new(),
         };
         if root.get_ref().is_empty() && faults.is_empty() {
@@ -109,6 +112,7 @@ impl Document {
                 "policies" => document.policies = reporter.blocks("policies", value.get_ref(), at),
                 "sources" => document.sources = reporter.blocks("sources", value.get_ref(), at),
                 "sinks" => document.sinks = reporter.blocks("sinks", value.get_ref(), at),
+                "settlers" => document.settlers = reporter.blocks("settlers", value.get_ref(), at),
                 "flows" => document.flows = reporter.blocks("flows", value.get_ref(), at),
                 other => {
                     let problem =

@@ -14,6 +14,7 @@ pub(crate) const BROKER: Table = Table {
         both("rocketmq.client.endpoints", Kind::Text, Default::Required),
         both("rocketmq.client.access-key", Kind::Text, Default::None),
         OptionSpec { secret: true, ..both("rocketmq.client.secret-key", Kind::Text, Default::None) },
+        OptionSpec { secret: true, ..both("rocketmq.client.extra", Kind::Pairs, Default::None) },
         both("rocketmq.client.tls-enabled", Kind::Bool, Default::Value("false")),
         both("rocketmq.client.tls-ca-file", Kind::Path, Default::None),
         both("rocketmq.client.buffer", Kind::Size { min: 1 << 10, max: 1 << 30 }, Default::Value("1MiB")),
@@ -38,6 +39,7 @@ pub(crate) const STDOUT: Table =
 
 const CONNECTORS: [Connector<'static>; 2] = [
     Connector::source(&BROKER)
+        .and_settler()
         .refusing(&[Unsupported {
             key: "rocketmq.source.renewal-ahead-time",
             reason: "belongs to renewal, which this version does not have; remove the key",
@@ -82,13 +84,18 @@ pub(crate) fn smallest_with(from: &str, to: &str) -> String {
     SMALLEST.replace(from, to)
 }
 
-/// What the example leaves out is put in.
+/// What the example leaves out is put in, and what cannot stand beside it is left out.
 pub(crate) fn example_with_everything() -> String {
-    let lines = crate::EXAMPLE.lines().map(|line| match line.strip_prefix('#') {
+    let lines = example_lines().filter(|line| !line.starts_with("sink = "));
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+/// The example's lines, with those that it leaves out.
+pub(crate) fn example_lines() -> impl Iterator<Item = &'static str> {
+    crate::EXAMPLE.lines().map(|line| match line.strip_prefix('#') {
         Some(key) if key.starts_with(|c: char| c.is_ascii_lowercase() || c == '[') => key,
         _ => line,
-    });
-    lines.collect::<Vec<_>>().join("\n")
+    })
 }
 
 pub(crate) fn etc(path: &str) -> std::path::PathBuf {

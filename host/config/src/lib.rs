@@ -26,6 +26,6 @@ pub use plan::{Change, ReloadPlan, plan};
 pub use reference::{reference, reference_json, section_reference, section_reference_json};
 pub use secrets::{Environment, ProcessEnvironment, SecretError, SecretErrors};
 pub use sections::{
-    Exhausted, FLOW_TABLE, Flow, Grants, HOST_TABLE, Host, KeyBy, Limits, LogFormat, LogLevel, Mode, OnError,
-    POLICY_TABLE, Policy, SECRET_BYTES_MAX, SECTIONS, Section, Sink, Source, Valves,
+    AckMode, Exhausted, FLOW_TABLE, Flow, Grants, HOST_TABLE, Host, KeyBy, Limits, LogFormat, LogLevel, Mode,
+    OnError, POLICY_TABLE, Policy, SECRET_BYTES_MAX, SECTIONS, Section, Settler, Sink, Source, Valves,
 };

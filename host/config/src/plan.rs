@@ -178,7 +178,9 @@ fn sections(config: &Config) -> BTreeMap<String, Section<'_>> {
     let sources =
         config.sources.iter().map(|(name, source)| ("sources", name, &source.connector, &source.values));
     let sinks = config.sinks.iter().map(|(name, sink)| ("sinks", name, &sink.connector, &sink.values));
-    let connected = sources.chain(sinks).map(|(section, name, connector, values)| {
+    let settlers =
+        config.settlers.iter().map(|(name, settler)| ("settlers", name, &settler.connector, &settler.values));
+    let connected = sources.chain(sinks).chain(settlers).map(|(section, name, connector, values)| {
         let section_values = Section { connector: Some(connector), values, liveness: Liveness::None };
         (format!("{section}.{name}"), section_values)
     });

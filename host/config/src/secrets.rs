@@ -10,7 +10,6 @@ use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
 use serde::{Serialize, Serializer};
-use tidegate_connector::options::Values;
 
 use crate::config::Config;
 use crate::sections::SECRET_BYTES_MAX;
@@ -100,18 +99,31 @@ impl Config {
     /// # Errors
     /// With every secret that could not be looked up; the others are in place then.
     pub fn resolve_secrets(&mut self, environment: &impl Environment) -> Result<(), SecretErrors> {
-        let Self { sources, sinks, base_dir, .. } = self;
+        let Self { sources, sinks, settlers, base_dir, .. } = self;
         let sources = sources.iter_mut().map(|(name, source)| ("sources", name, &mut source.values));
         let sinks = sinks.iter_mut().map(|(name, sink)| ("sinks", name, &mut sink.values));
+        let settlers = settlers.iter_mut().map(|(name, settler)| ("settlers", name, &mut settler.values));
         let mut errors = Vec::new();
-        for (section, name, values) in sources.chain(sinks) {
+        for (section, name, values) in sources.chain(sinks).chain(settlers) {
             let keys = values.secret_keys().to_vec();
             for key in keys {
                 let path = format!("{section}.{name}.{key}");
-                match resolve(values, key, path, base_dir, environment) {
-                    Ok(Some(secret)) => values.set_text(key, secret),
-                    Ok(None) => {}
-                    Err(error) => errors.push(error),
+                if let Some(text) = values.text(key) {
+                    match resolve(text, path, base_dir, environment) {
+                        Ok(Some(secret)) => values.set_text(key, secret),
+                        Ok(None) => {}
+                        Err(error) => errors.push(error),
+                    }
+                } else if let Some(pairs) = values.pairs(key) {
+                    let mut resolved = pairs.clone();
+                    for (part, text) in &mut resolved {
+                        match resolve(text, format!("{path}.{part}"), base_dir, environment) {
+                            Ok(Some(secret)) => *text = secret,
+                            Ok(None) => {}
+                            Err(error) => errors.push(error),
+                        }
+                    }
+                    values.set_pairs(key, resolved);
                 }
             }
         }
@@ -121,13 +133,11 @@ impl Config {
 
 /// The secret behind a reference; `None` when the value is no reference.
 fn resolve(
-    values: &Values,
-    key: &str,
+    text: &str,
     path: String,
     base_dir: &Path,
     environment: &impl Environment,
 ) -> Result<Option<String>, SecretError> {
-    let Some(text) = values.text(key) else { return Ok(None) };
     let (bytes, origin) = if let Some(name) = text.strip_prefix(VARIABLE) {
         if name.is_empty() {
             return Err(SecretError::Unnamed { key: path, prefix: VARIABLE });

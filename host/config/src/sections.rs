@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 
 use tidegate_connector::options::{OptionError, Side, Table, Values};
 
-pub use connectors::{SECRET_BYTES_MAX, Sink, Source};
-pub use flow::{Exhausted, FLOW_TABLE, Flow, KeyBy, Valves};
+pub use connectors::{SECRET_BYTES_MAX, Settler, Sink, Source};
+pub use flow::{AckMode, Exhausted, FLOW_TABLE, Flow, KeyBy, Valves};
 pub use host::{HOST_TABLE, Host, LogFormat, LogLevel};
 pub use policy::{Grants, Limits, Mode, OnError, POLICY_TABLE, Policy};
 

@@ -45,6 +45,19 @@ fn from_a_variable_a_file_or_written_out() {
 }
 
 #[test]
+fn each_of_several_under_names() {
+    let keys = "rocketmq.client.extra = { a = \"env:MQ\", b = \"plain\" }\n[sinks.out]";
+    let mut config = config(&smallest_with("[sinks.out]", keys));
+    let told =
+        config.resolve_secrets(&Variables::default()).expect_err("there is no such variable").to_string();
+    assert!(told.contains("`sources.orders.rocketmq.client.extra.a`"), "{told}");
+    config.resolve_secrets(&variables("MQ", "hunter2")).expect("it is there");
+    let extra = config.sources["orders"].values.pairs("rocketmq.client.extra").expect("given");
+    assert_eq!((extra["a"].as_str(), extra["b"].as_str()), ("hunter2", "plain"));
+    assert!(!format!("{config:?}").contains("hunter2"), "a secret in Debug");
+}
+
+#[test]
 fn what_is_not_there_is_named() {
     const KEY: &str = "`sources.orders.rocketmq.client.secret-key`";
     let none = Variables::default();

@@ -1,4 +1,4 @@
-//! `[sources.NAME]` and `[sinks.NAME]`: a connector and its options.
+//! `[sources.NAME]`, `[sinks.NAME]` and `[settlers.NAME]`: a connector and its options.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -31,6 +31,15 @@ pub struct Sink {
     pub values: Values,
 }
 
+/// What settles receipts of other hosts: a connector and how to reach its brokers.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Settler {
+    /// The connector's identifier.
+    pub connector: Arc<str>,
+    /// Its options, checked, with defaults.
+    pub values: Values,
+}
+
 /// Where an option of a connector names a policy.
 #[derive(Debug)]
 pub(crate) struct PolicyNamed {
@@ -53,6 +62,9 @@ pub(crate) fn read(
     let connector = read_identifier(reporter, block, role, catalog)?;
     let table = connector.table();
     let errors_before = reporter.count();
+    for spec in table.on_side(role.side()).filter(|spec| spec.kind == Kind::Pairs) {
+        block.gather(spec.key);
+    }
     let mut values = read_values(reporter, block, role.side(), table);
     for spec in table.on_side(role.side()).filter(|spec| block.raw().contains_key(spec.key)) {
         if let Some(reason) = connector.unsupported(spec.key) {
@@ -94,6 +106,7 @@ fn read_identifier<'a>(
             let summary = match role {
                 Role::Source => "The connector that the messages come through.",
                 Role::Sink => "The connector that the messages leave through.",
+                Role::Settler => "The connector whose receipts are settled.",
             };
             reporter.at_key(block, KEY, Problem::Missing { summary });
             return None;

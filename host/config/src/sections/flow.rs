@@ -28,12 +28,45 @@ pub const FLOW_TABLE: Table = Table {
             "A policy that is asked about the same messages beside the one that decides. Its verdicts are compared and not \
              followed.",
         ),
-        option("sink", Kind::Text, Default::Required, "The name of the sink that accepted messages go to."),
+        option(
+            "sink",
+            Kind::Text,
+            Default::None,
+            "The name of the sink that accepted messages go to. A flow has this or `sinks`.",
+        ),
+        option(
+            "sinks",
+            Kind::List,
+            Default::None,
+            "The names of several sinks: each message goes to all of them, and is done when all have taken it. When one has \
+             not, it comes again, to all.",
+        ),
+        option(
+            "ack",
+            Kind::Choice(&["by-worker", "on-delivery"]),
+            Default::Value("by-worker"),
+            "When a message that a worker gets through a `handoff` sink is done: when the worker says so, or when it was \
+             handed over, and then a worker that dies loses it.",
+        ),
         option(
             "dead-letter",
             Kind::Text,
             Default::None,
-            "The name of the sink that rejected messages go to.",
+            "The name of the sink that rejected messages go to. Without it they go to where the broker keeps its dead letters, if \
+             it has such a place.",
+        ),
+        option(
+            "dead-letter-burst",
+            Kind::Integer { min: 1, max: 1_000_000_000 },
+            Default::Value("1000"),
+            "More dead letters than this within `dead-letter-window` pause the flow, before a mistake empties the topic into its \
+             dead letters. `tidegate flow resume` goes on.",
+        ),
+        option(
+            "dead-letter-window",
+            Kind::Duration { min_millis: 1_000, max_millis: 86_400_000 },
+            Default::Value("1m"),
+            "The time that `dead-letter-burst` is counted in.",
         ),
         option(
             "key",
@@ -102,10 +135,16 @@ pub struct Flow {
     pub throttle: Option<Arc<str>>,
     /// The name of the policy that is asked beside it.
     pub shadow: Option<Arc<str>>,
-    /// The sink's name.
-    pub sink: Arc<str>,
+    /// The sinks' names; at least one.
+    pub sinks: Vec<Arc<str>>,
+    /// When a message that a worker gets is done.
+    pub ack: AckMode,
     /// The name of the sink that rejected messages go to.
     pub dead_letter: Option<Arc<str>>,
+    /// More dead letters than this within the window pause the flow.
+    pub dead_letter_burst: u32,
+    /// The time that they are counted in.
+    pub dead_letter_window: Duration,
     /// What fairness is counted by.
     pub key: KeyBy,
     /// Host limits that no policy can override.
@@ -116,6 +155,16 @@ pub struct Flow {
     pub queue_messages: Option<usize>,
     /// Bytes of messages held at most.
     pub queue_bytes: usize,
+}
+
+/// When a message that a worker gets is done.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum AckMode {
+    /// When the worker says so.
+    #[default]
+    ByWorker,
+    /// When it was handed over.
+    OnDelivery,
 }
 
 /// What fairness is counted by.
@@ -156,19 +205,26 @@ impl Flow {
     pub(crate) fn read(reporter: &mut Reporter<'_>, block: &Block) -> (Values, Option<Self>) {
         let values = read_values(reporter, block, Side::Both, &FLOW_TABLE);
         let key = read_key(reporter, block, &values);
-        let flow = Self::from_values(&values, key);
+        let sinks = read_sinks(reporter, block, &values);
+        let flow = Self::from_values(&values, key, sinks);
         (values, flow)
     }
 
-    fn from_values(values: &Values, key: Option<KeyBy>) -> Option<Self> {
+    fn from_values(values: &Values, key: Option<KeyBy>, sinks: Option<Vec<Arc<str>>>) -> Option<Self> {
         let name = |key| values.text(key).map(Arc::from);
         let count = |key| values.integer(key).and_then(|number| usize::try_from(number).ok());
         Some(Self {
             source: name("source")?,
             throttle: name("throttle"),
             shadow: name("shadow"),
-            sink: name("sink")?,
+            sinks: sinks?,
+            ack: match values.text("ack")? {
+                "on-delivery" => AckMode::OnDelivery,
+                _ => AckMode::ByWorker,
+            },
             dead_letter: name("dead-letter"),
+            dead_letter_burst: u32::try_from(values.integer("dead-letter-burst")?).ok()?,
+            dead_letter_window: values.duration("dead-letter-window")?,
             key: key?,
             valves: Valves {
                 max_delivery_attempt: u32::try_from(values.integer("max-delivery-attempt")?).ok()?,
@@ -184,6 +240,34 @@ impl Flow {
             queue_bytes: usize::try_from(values.size("queue-bytes")?).ok()?,
         })
     }
+}
+
+/// The one sink or the several; never none.
+fn read_sinks(reporter: &mut Reporter<'_>, block: &Block, values: &Values) -> Option<Vec<Arc<str>>> {
+    /// Each message waits for all of them, so that more would hardly ever be done.
+    const SINKS_MAX: usize = 16;
+    let several: Vec<Arc<str>> = values.list("sinks").iter().map(|name| Arc::from(name.as_str())).collect();
+    let complaint = match (values.text("sink"), block.raw().contains_key("sinks")) {
+        (Some(sink), false) => return Some(vec![sink.into()]),
+        (Some(_), true) => "is given beside `sink`: a flow has one of them",
+        (None, false) => {
+            // A `sink` that is there and wrong has been reported.
+            if !block.raw().contains_key("sink") {
+                reporter.at_key(block, "sink", Problem::Missing { summary: "Where accepted messages go." });
+            }
+            return None;
+        }
+        (None, true) if several.is_empty() => "names no sink",
+        (None, true) if several.len() > SINKS_MAX => "names more than 16 sinks",
+        (None, true) if has_twice(&several) => "names a sink twice",
+        (None, true) => return Some(several),
+    };
+    reporter.at_value(block, "sinks", Problem::Value { detail: complaint.to_owned() });
+    None
+}
+
+fn has_twice(names: &[Arc<str>]) -> bool {
+    names.iter().enumerate().any(|(at, name)| names[..at].contains(name))
 }
 
 fn read_key(reporter: &mut Reporter<'_>, block: &Block, values: &Values) -> Option<KeyBy> {

@@ -17,6 +17,15 @@ pub const HOST_TABLE: Table = Table {
     options: &[
         option("policy-dir", Kind::Path, "policies", "The directory of components and rules files."),
         option("state-dir", Kind::Path, "state", "The directory for what the host keeps: made when absent."),
+        OptionSpec {
+            key: "receipt-key-file",
+            kind: Kind::Path,
+            default: Default::None,
+            side: Side::Both,
+            secret: false,
+            summary: "The file with the key of the fleet's receipts: 64 hexadecimal digits. Hosts with the same key settle each \
+                      other's receipts. Without it `receipt.key` in the state directory, made at the first start.",
+        },
         option("admin-listen", Kind::Text, "127.0.0.1:9640", "Address and port of the admin HTTP API."),
         option(
             "admin-allow-remote",
@@ -58,6 +67,8 @@ pub struct Host {
     pub policy_dir: PathBuf,
     /// The directory for what the host keeps.
     pub state_dir: PathBuf,
+    /// The file with the key of the fleet's receipts, when it is not the state directory's own.
+    pub receipt_key_file: Option<PathBuf>,
     /// Where the admin API listens.
     pub admin_listen: SocketAddr,
     /// Whether that may be an address that other machines can reach.
@@ -129,6 +140,7 @@ impl Host {
         Some(Self {
             policy_dir: path_from(base, values.text("policy-dir")?),
             state_dir: path_from(base, values.text("state-dir")?),
+            receipt_key_file: values.text("receipt-key-file").map(|file| path_from(base, file)),
             admin_listen: admin_listen?,
             admin_allow_remote: values.flag("admin-allow-remote"),
             drain_timeout: values.duration("drain-timeout")?,
