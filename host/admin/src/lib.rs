@@ -12,12 +12,13 @@ mod server;
 mod view;
 
 pub use operate::{
-    Operate, OperateError, PauseView, RecordingWanted, ReloadView, RollbackView, RungOutcome, RungView,
+    FlowChange, Operate, OperateError, PauseView, RecordingWanted, ReloadView, RollbackView, RungOutcome,
+    RungView, TapWanted, Verdict,
 };
 pub use routes::OPENAPI;
 pub use server::{Bound, Options, Server, StartError};
 pub use view::{
     Breaker, CallFailure, ComparisonView, DifferenceView, FlowState, FlowTotals, FlowView, Generation,
-    Inspect, Kept, KeyCount, Origin, PairCount, PolicyMode, PolicyState, PolicyView, Readiness, Refusal,
-    UndecidedEndings, Unready, VersionView,
+    Inspect, Kept, KeyCount, Origin, PairCount, PausedBy, PolicyMode, PolicyState, PolicyView, Readiness,
+    Refusal, UndecidedEndings, Unready, VersionView,
 };

@@ -1,12 +1,14 @@
 //! What the API can change.
 
-use std::time::Duration;
+mod wanted;
 
 use axum::body::Bytes;
 use futures::stream::BoxStream;
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::Serialize;
 
-use crate::view::Inspect;
+use crate::view::{FlowState, Inspect};
+
+pub use wanted::{RecordingWanted, TapWanted, Verdict};
 
 /// What operators can do to a running host. Called for each request on a thread that may block.
 pub trait Operate: Inspect {
@@ -34,87 +36,24 @@ pub trait Operate: Inspect {
     /// # Errors
     /// When there is no such flow, or others record it already.
     fn record(&self, flow: &str, wanted: RecordingWanted) -> Result<BoxStream<'static, Bytes>, OperateError>;
-}
 
-/// What is to be recorded.
-#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
-pub struct RecordingWanted {
-    /// The longest that it takes: above zero and at most [`Self::LENGTH_MAX`].
-    #[serde(rename = "length-ms", with = "recording_length")]
-    pub length: Duration,
-    /// The most decisions in it; as many as there are when not given.
-    pub count: Option<u64>,
-    /// The part of all keys that is in it, above 0 and at most 1.
-    #[serde(deserialize_with = "part")]
-    pub sample: f64,
-    /// Names of properties whose values are masked; `*` at the end of one stands for any ending.
-    pub mask: Vec<String>,
-    /// Whether keys, lite topics and groups become hashes.
-    pub mask_keys: bool,
-    /// Bytes of a body that are recorded; 0 for none.
-    pub body_bytes: usize,
-}
+    /// Lets somebody look on at a flow: JSON lines, in pieces, as they come to be. Whoever drops it ends it.
+    ///
+    /// # Errors
+    /// When there is no such flow, or too many look on already.
+    fn tap(&self, flow: &str, wanted: TapWanted) -> Result<BoxStream<'static, Bytes>, OperateError>;
 
-impl RecordingWanted {
-    /// Longer ones are asked for in pieces.
-    pub const LENGTH_MAX: Duration = Duration::from_secs(60 * 60);
+    /// Stops a flow's receiving, or lets it go on.
+    ///
+    /// # Errors
+    /// When there is no such flow, or it is about to end or over.
+    fn set_flow_paused(&self, flow: &str, paused: bool) -> Result<FlowChange, OperateError>;
 
-    /// Whether a recording may take so long, which is counted in milliseconds.
-    #[must_use]
-    pub fn takes(length: Duration) -> bool {
-        (Duration::from_millis(1)..=Self::LENGTH_MAX).contains(&length)
-    }
-
-    /// Whether that is a part of all keys to record.
-    #[must_use]
-    pub fn samples(part: f64) -> bool {
-        part > 0.0 && part <= 1.0
-    }
-}
-
-impl Default for RecordingWanted {
-    fn default() -> Self {
-        Self {
-            length: Duration::from_secs(60),
-            count: None,
-            sample: 1.0,
-            mask: Vec::new(),
-            mask_keys: false,
-            body_bytes: 4 << 10,
-        }
-    }
-}
-
-mod recording_length {
-    use std::time::Duration;
-
-    use serde::de::Error as _;
-    use serde::{Deserialize as _, Deserializer, Serializer};
-
-    use super::RecordingWanted;
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
-        let length = Duration::from_millis(u64::deserialize(from)?);
-        if RecordingWanted::takes(length) {
-            return Ok(length);
-        }
-        let max = RecordingWanted::LENGTH_MAX.as_millis();
-        Err(D::Error::custom(format!("`length-ms` must be above 0 and at most {max}")))
-    }
-
-    pub(super) fn serialize<S: Serializer>(length: &Duration, to: S) -> Result<S::Ok, S::Error> {
-        to.serialize_u64(u64::try_from(length.as_millis()).unwrap_or(u64::MAX))
-    }
-}
-
-fn part<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
-    let part = f64::deserialize(from)?;
-    if RecordingWanted::samples(part) {
-        Ok(part)
-    } else {
-        Err(serde::de::Error::custom("`sample` must be above 0 and at most 1"))
-    }
+    /// Ends a flow for good. Blocks until it is over, or for as long as an answer may take.
+    ///
+    /// # Errors
+    /// When there is no such flow.
+    fn drain_flow(&self, flow: &str) -> Result<FlowChange, OperateError>;
 }
 
 /// Why something could not be done. The sentences are for people.
@@ -197,4 +136,18 @@ pub struct PauseView {
     pub paused: bool,
     /// Whether that is another state than before.
     pub changed: bool,
+}
+
+/// What came of pausing, resuming or draining a flow.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct FlowChange {
+    /// The flow.
+    pub flow: String,
+    /// Where it is in its life now.
+    pub state: FlowState,
+    /// Whether that was asked for the first time.
+    pub changed: bool,
+    /// Deliveries that it still holds; of one that is over, those that it could not finish.
+    pub in_flight: usize,
 }

@@ -37,7 +37,8 @@ const PAGE_SECURITY: HeaderValue = HeaderValue::from_static(
      base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
 );
 const ROUTES_TEXT: &str = "/, /healthz, /readyz, /metrics, /api/flows, /api/flows/{name}/comparisons, \
-     /api/flows/{name}/recording, /api/policies, /api/policies/{name}, /api/policies/{name}/reload, /api/policies/{name}/rollback, \
+     /api/flows/{name}/drain, /api/flows/{name}/pause, /api/flows/{name}/recording, /api/flows/{name}/resume, \
+     /api/flows/{name}/tap, /api/policies, /api/policies/{name}, /api/policies/{name}/reload, /api/policies/{name}/rollback, \
      /api/policies/{name}/pause, /api/policies/{name}/resume, /api/version, /openapi.json";
 
 /// What handlers share.
@@ -90,7 +91,11 @@ pub(crate) fn router(host: Arc<dyn Operate>, telemetry: Telemetry, gate: Gate) -
         .route_layer(middleware::from_fn_with_state(gate.request_timeout, gate::bound))
         .method_not_allowed_fallback(only_shows);
     let change = Router::new()
+        .route("/api/flows/{name}/drain", post(change::drain_flow))
+        .route("/api/flows/{name}/pause", post(change::pause_flow))
         .route("/api/flows/{name}/recording", post(change::record))
+        .route("/api/flows/{name}/resume", post(change::resume_flow))
+        .route("/api/flows/{name}/tap", post(change::tap))
         .route("/api/policies/{name}/reload", post(change::reload))
         .route("/api/policies/{name}/rollback", post(change::rollback))
         .route("/api/policies/{name}/pause", post(change::pause))

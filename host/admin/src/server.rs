@@ -48,7 +48,7 @@ pub struct Options {
     pub change_timeout: Duration,
     /// The age at which a connection is closed: after the answer under way, but a client that does not receive it is
     /// not waited for longer than `request_timeout`, or `change_timeout` when it asked for a change, or for as long as a
-    /// recording was to take.
+    /// recording or a tap was to take.
     pub connection_age_max: Duration,
 }
 

@@ -4,9 +4,12 @@
 //! asks (decide, emit, settle, grant receives), until neither is left. Everything slow happens in other tasks, which
 //! this one owns: receive workers, batches of settlements, the sinks.
 
+mod breaker;
 mod dead_letter;
 mod decider;
+mod end;
 mod endings;
+mod feed;
 mod presence;
 mod question;
 mod receive;
@@ -17,6 +20,7 @@ mod shadow;
 mod sink;
 mod status;
 mod tap;
+mod tapping;
 mod turn;
 
 use std::collections::BTreeMap;
@@ -28,17 +32,19 @@ use tidegate_connector::{Clock, Settler, Sink, Source};
 use tidegate_lease::{RenewalOptions, Valves};
 use tidegate_policy::{Comparison, Header, Renewing, Throttle};
 use tidegate_telemetry::Telemetry;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
+use self::end::{CutOff, Lives};
 use self::shadow::Shadows;
 use self::tap::Taps;
 use crate::key::KeyRule;
 
 pub use presence::AWAY_GRACE;
 pub use recording::{Recording, RecordingOptions};
-pub use status::{FlowState, FlowStatus, Totals};
+pub use status::{FlowState, FlowStatus, Pause, Totals};
 pub use tap::TooManyOnlookers;
+pub use tapping::{Tap, TapOptions};
 
 /// What a flow is told.
 #[derive(Clone, Debug)]
@@ -61,6 +67,12 @@ pub struct FlowOptions {
     pub receive_workers: usize,
     /// How leases are renewed, when there is a policy for it.
     pub renewal: RenewalOptions,
+    /// The flow pauses itself when it rejects more messages than this
+    pub dead_letter_burst: u32,
+    /// within this time.
+    pub dead_letter_window: Duration,
+    /// How long an operator's drain may take.
+    pub drain_timeout: Duration,
     /// The lease book's bounds and valves.
     pub book: tidegate_lease::Options,
 }
@@ -79,7 +91,7 @@ pub struct FlowParts {
     pub renewing: Option<Renewing>,
     /// Where accepted deliveries go.
     pub sink: Box<dyn Sink>,
-    /// Where rejected ones go when the broker has no dead letters of its own.
+    /// Where rejected ones go; without it to the broker's own dead letters, if it has any.
     pub dead_letter: Option<Box<dyn Sink>>,
 }
 
@@ -92,7 +104,9 @@ pub struct Flow {
     status: Arc<Mutex<FlowStatus>>,
     shadows: Shadows,
     taps: Taps,
-    ended: watch::Receiver<bool>,
+    cut_off: CutOff,
+    lives: Lives,
+    drain_timeout: Duration,
     task: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -101,6 +115,19 @@ pub struct Flow {
 enum Command {
     Drain,
     Valves(Valves),
+    /// Answered with whether that changes something, or with the state that forbids it.
+    SetPaused(bool, oneshot::Sender<Result<bool, FlowState>>),
+}
+
+/// Why a flow cannot be paused or resumed.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum ControlError {
+    /// It is about to end, or over.
+    #[error("the flow is {}: only one that goes on can be paused or resumed", .0.name())]
+    Ending(FlowState),
+    /// Its task has not answered.
+    #[error("the flow has not answered within {ANSWER_WITHIN:?}; its policy or the machine is overloaded")]
+    Late,
 }
 
 /// Debug for a trait object that has none.
@@ -112,8 +139,10 @@ impl std::fmt::Debug for SourceRef {
     }
 }
 
-/// Commands are rare: a drain and edits of the valves.
+/// Commands are rare: a drain, a pause, edits of the valves.
 const COMMANDS_MAX: usize = 8;
+/// How long a flow may take to answer a command. A turn of its loop takes milliseconds.
+const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 
 impl Flow {
     /// Starts the flow's tasks on the current runtime.
@@ -126,6 +155,7 @@ impl Flow {
             shadow: options.shadow_name.clone(),
             sink: Arc::clone(&options.sink_name),
             state: FlowState::Running,
+            pause: None,
             joined: false,
             remarks: Vec::new(),
             in_flight: 0,
@@ -137,11 +167,12 @@ impl Flow {
             totals: Totals::default(),
         }));
         let (commands, command_receiver) = mpsc::channel(COMMANDS_MAX);
-        let (ended_sender, ended) = watch::channel(false);
-        let name = Arc::clone(&options.name);
-        let source = SourceRef(Arc::clone(&parts.source));
+        let (cut_off, is_cut_off) = end::cut_off();
+        let (life, lives) = end::life();
+        let (name, drain_timeout) = (Arc::clone(&options.name), options.drain_timeout);
+        let source = Arc::clone(&parts.source);
         let (shadows, taps) = (Shadows::default(), Taps::default());
-        let turner = turn::Turner::new(
+        let mut turner = turn::Turner::new(
             options,
             parts,
             clock,
@@ -150,14 +181,33 @@ impl Flow {
             shadows.clone(),
             taps.clone(),
         );
-        let onlookers = taps.clone();
+        let (onlookers, leaving) = (taps.clone(), Arc::clone(&source));
         let task = tokio::spawn(async move {
-            turner.run(command_receiver).await;
+            let in_time = tokio::select! {
+                () = turner.run(command_receiver) => true,
+                () = is_cut_off.passed() => false,
+            };
+            if !in_time {
+                turner.break_off();
+            }
+            // Ends what it still has under way.
+            drop(turner);
             onlookers.close();
-            // Whoever waits may be gone already.
-            let _ = ended_sender.send(true);
+            leaving.close().await;
+            life.end(in_time);
         });
-        Self { name, source, commands, status, shadows, taps, ended, task: Mutex::new(Some(task)) }
+        Self {
+            name,
+            source: SourceRef(source),
+            commands,
+            status,
+            shadows,
+            taps,
+            cut_off,
+            lives,
+            drain_timeout,
+            task: Mutex::new(Some(task)),
+        }
     }
 
     /// The flow's name.
@@ -170,8 +220,9 @@ impl Flow {
     #[must_use]
     pub fn status(&self) -> FlowStatus {
         let mut status = self.status.lock().clone();
-        if status.state == FlowState::Running {
-            status.remarks.extend(self.source.0.status());
+        match status.state {
+            FlowState::Running => status.remarks.extend(self.source.0.status()),
+            _ => status.remarks.extend(status.pause.map(|pause| pause.to_string())),
         }
         status
     }
@@ -193,7 +244,23 @@ impl Flow {
         Ok(recording)
     }
 
-    /// Ends all recordings.
+    /// Lets somebody look on at what it decides.
+    ///
+    /// # Errors
+    /// When there are too many already.
+    pub(crate) fn tap(
+        &self,
+        options: TapOptions,
+        clock: Clock,
+        telemetry: Telemetry,
+    ) -> Result<Tap, TooManyOnlookers> {
+        let source = Arc::clone(&self.status.lock().source);
+        let (tap, watcher) = tapping::start(&self.name, &source, options, clock, telemetry);
+        self.taps.attach(watcher)?;
+        Ok(tap)
+    }
+
+    /// Ends all recordings and taps.
     pub(crate) fn end_recordings(&self) {
         self.taps.close();
     }
@@ -210,30 +277,70 @@ impl Flow {
         let _ = self.commands.send(Command::Valves(valves)).await;
     }
 
-    /// Resolves when the flow has ended, for whatever reason.
+    /// Stops receiving at once, until it is resumed: what workers hold is finished, everything else goes back to the
+    /// broker, for other hosts. Receives under way end by themselves; what they bring goes back as well. True when it was
+    /// not paused before.
+    ///
+    /// # Errors
+    /// When it is about to end or over, or does not answer.
+    pub async fn pause(&self) -> Result<bool, ControlError> {
+        self.set_paused(true).await
+    }
+
+    /// Goes on after a pause, whoever paused it, with a fresh window for dead letters. True when it was paused.
+    ///
+    /// # Errors
+    /// As [`pause`](Self::pause).
+    pub async fn resume(&self) -> Result<bool, ControlError> {
+        self.set_paused(false).await
+    }
+
+    async fn set_paused(&self, paused: bool) -> Result<bool, ControlError> {
+        let (answer, answered) = oneshot::channel();
+        let telling = async {
+            // Whoever has ended drops the question, and with it the answer.
+            let _ = self.commands.send(Command::SetPaused(paused, answer)).await;
+            answered.await
+        };
+        let told = tokio::time::timeout(ANSWER_WITHIN, telling).await;
+        if let Ok(Ok(answer)) = told {
+            return answer.map_err(ControlError::Ending);
+        }
+        let state = self.status.lock().state;
+        Err(if state.is_live() && told.is_err() { ControlError::Late } else { ControlError::Ending(state) })
+    }
+
+    /// Resolves when the flow has failed. One that was drained has done what it was asked for, and is waited for by
+    /// whoever asked.
     pub async fn ended(&self) {
-        let mut ended = self.ended.clone();
-        // An error means that the task is gone, which is an end as well.
-        let _ = ended.wait_for(|ended| *ended).await;
+        self.lives.over().await;
+        if self.status.lock().state != FlowState::Failed {
+            std::future::pending::<()>().await;
+        }
     }
 
     /// Stops receiving, finishes what workers hold, releases the rest, takes leave of the broker; after `deadline`
-    /// the rest is left to the leases' end. True when all was finished in time.
+    /// the rest is left to the leases' end. True when all was finished in time. Gone on with when it is not waited for.
     pub async fn drain(&self, deadline: Duration) -> bool {
-        let drained = async {
-            let _ = self.commands.send(Command::Drain).await;
-            self.ended().await;
-        };
-        let in_time = tokio::time::timeout(deadline, drained).await.is_ok();
+        self.cut_off.set_no_later_than(deadline);
+        let telling = self.commands.send(Command::Drain);
+        // A flow that has ended needs not be told, and one that takes no commands until then is cut off.
+        let _ = tokio::time::timeout(deadline, telling).await;
+        let in_time = self.lives.over().await;
         let task = self.task.lock().take();
         if let Some(task) = task {
-            if !in_time {
-                task.abort();
-            }
-            // Aborted or over: either way nothing is left to learn from it.
+            // Over, but for its last step.
             let _ = task.await;
-            self.source.0.close().await;
         }
         in_time
+    }
+
+    /// The same within the time that the host gives a drain, but waits for it no longer than `wait`. True when that
+    /// changed something.
+    pub(crate) async fn drain_by_operator(&self, wait: Duration) -> bool {
+        let was_live = self.status.lock().state.is_live();
+        // What is not over then goes on without anybody waiting.
+        let _ = tokio::time::timeout(wait, self.drain(self.drain_timeout)).await;
+        was_live
     }
 }

@@ -1,5 +1,6 @@
 //! The whole of it: policies and flows, built from one configuration.
 
+mod downstream;
 mod policies;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,14 +16,16 @@ use tidegate_policy::{Comparison, EngineError, Header, PolicyHost, PolicyStatus,
 use tidegate_rocketmq::{ConnectError, SourceOptions};
 use tidegate_telemetry::Telemetry;
 
+use self::downstream::Downstream;
+pub use self::downstream::ack_clients;
 pub use self::policies::{Resolvers, engine_options, policy_spec, policy_specs};
 use self::policies::{resolve_keys, start_policies, update};
 use crate::flow::{
-    Flow, FlowOptions, FlowParts, FlowState, FlowStatus, Recording, RecordingOptions, TooManyOnlookers,
+    ControlError, Flow, FlowOptions, FlowParts, FlowState, FlowStatus, Recording, RecordingOptions, Tap,
+    TapOptions, TooManyOnlookers,
 };
 use crate::identity::{Identity, IdentityError};
 use crate::key::KeyRule;
-use crate::sinks::{Discard, Stdout};
 
 /// Keys whose facts a flow keeps; about 200 bytes each.
 const KEYS_MAX: usize = 100_000;
@@ -37,6 +40,7 @@ const LOADER_GRACE: Duration = Duration::from_secs(2);
 pub struct Host {
     policies: Arc<PolicyHost>,
     flows: Vec<Flow>,
+    downstream: Downstream,
     clock: Clock,
     telemetry: Telemetry,
 }
@@ -72,9 +76,40 @@ pub enum StartError {
         /// Every mistake.
         errors: Vec<OptionError>,
     },
+    /// A sink's options contradict each other.
+    #[error("sink `{sink}`: {}", list(errors))]
+    SinkOptions {
+        /// The sink.
+        sink: Arc<str>,
+        /// Every mistake.
+        errors: Vec<OptionError>,
+    },
+    /// A settler's options contradict each other.
+    #[error("settler `{settler}`: {}", list(errors))]
+    SettlerOptions {
+        /// The settler.
+        settler: Arc<str>,
+        /// Every mistake.
+        errors: Vec<OptionError>,
+    },
     /// A source cannot be used at all.
     #[error(transparent)]
     Connect(Box<ConnectError>),
+    /// A sink cannot be used at all.
+    #[error("sink `{sink}` cannot be used")]
+    Sink {
+        /// The sink.
+        sink: Arc<str>,
+        /// Why not.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// The service for workers.
+    #[error(transparent)]
+    Handoff(Box<tidegate_handoff::StartError>),
+    /// What settles receipts.
+    #[error(transparent)]
+    Settler(Box<tidegate_rocketmq::AckPoolError>),
     /// A connector that this build does not have in that place.
     #[error("`{connector}` cannot be used as a {role} here")]
     Connector {
@@ -97,7 +132,16 @@ impl StartError {
     /// Whether the configuration is at fault, rather than the surroundings.
     #[must_use]
     pub const fn is_config(&self) -> bool {
-        matches!(self, Self::Options { .. } | Self::Connector { .. } | Self::Policy { .. })
+        match self {
+            Self::Options { .. }
+            | Self::SinkOptions { .. }
+            | Self::SettlerOptions { .. }
+            | Self::Connector { .. }
+            | Self::Policy { .. }
+            | Self::Settler(_) => true,
+            Self::Handoff(error) => error.is_config(),
+            _ => false,
+        }
     }
 }
 
@@ -127,15 +171,17 @@ impl Host {
     ) -> Result<Self, StartError> {
         let identity = match extras.identity.take() {
             Some(identity) => identity,
-            None => Identity::load(&config.host.state_dir).map_err(StartError::Identity)?,
+            None => Identity::load(&config.host.state_dir, config.host.receipt_key_file.as_deref())
+                .map_err(StartError::Identity)?,
         };
         let policies = start_policies(config, clock, telemetry.clone()).await?;
-        let mut host = Self { policies, flows: Vec::new(), clock, telemetry: telemetry.clone() };
+        let downstream = Downstream::start(config, identity, &policies, clock, telemetry).await?;
+        let mut host = Self { policies, flows: Vec::new(), downstream, clock, telemetry: telemetry.clone() };
         if extras.require_policies {
             host.require_policies()?;
         }
         for name in config.flows.keys() {
-            let flow = host.build_flow(config, name, &identity, &mut extras).await;
+            let flow = host.build_flow(config, name, &mut extras).await;
             match flow {
                 Ok(flow) => host.flows.push(flow),
                 Err(error) => {
@@ -197,11 +243,38 @@ impl Host {
         Some(flow.record(header, options, self.clock, self.telemetry.clone()))
     }
 
+    /// Lets somebody look on at what a flow decides; `None` when there is no such flow.
+    #[must_use]
+    pub fn tap(&self, flow: &str, options: TapOptions) -> Option<Result<Tap, TooManyOnlookers>> {
+        Some(self.flow(flow)?.tap(options, self.clock, self.telemetry.clone()))
+    }
+
+    /// Pauses a flow, as [`Flow::pause`]; `None` when there is no such flow.
+    pub async fn pause_flow(&self, flow: &str) -> Option<Result<bool, ControlError>> {
+        Some(self.flow(flow)?.pause().await)
+    }
+
+    /// Lets a paused flow go on, as [`Flow::resume`]; `None` when there is no such flow.
+    pub async fn resume_flow(&self, flow: &str) -> Option<Result<bool, ControlError>> {
+        Some(self.flow(flow)?.resume().await)
+    }
+
+    /// Ends one flow for good, within the time that the host gives a drain, and waits for that no longer than `wait`. True
+    /// when it was not ending or over before; `None` when there is no such flow. What came of it is in its status.
+    pub async fn drain_flow(&self, flow: &str, wait: Duration) -> Option<bool> {
+        Some(self.flow(flow)?.drain_by_operator(wait).await)
+    }
+
     fn flow(&self, name: &str) -> Option<&Flow> {
         self.flows.iter().find(|flow| **flow.name() == *name)
     }
 
-    /// Ends all recordings, so that whoever takes them in has all of them before the host goes.
+    /// Where workers are served, by the name of the sink.
+    pub fn worker_addresses(&self) -> impl Iterator<Item = (&Arc<str>, std::net::SocketAddr)> {
+        self.downstream.addresses()
+    }
+
+    /// Ends all recordings and taps, so that whoever takes them in has all of them before the host goes.
     pub fn end_recordings(&self) {
         self.flows.iter().for_each(Flow::end_recordings);
     }
@@ -230,9 +303,13 @@ impl Host {
         self.policies.set_paused(policy, paused)
     }
 
-    /// Resolves when every flow has ended. One that fails leaves the others alone; its status and the readiness of
-    /// the host tell.
+    /// Resolves when every flow has failed. One that fails leaves the others alone; its status and the readiness of
+    /// the host tell. While one runs, or was drained by an operator, there is a host to ask.
     pub async fn ended(&self) {
+        if self.flows.is_empty() && self.downstream.has_services() {
+            // It settles what others give out, until it is told to stop.
+            return std::future::pending().await;
+        }
         join_all(self.flows.iter().map(Flow::ended)).await;
     }
 
@@ -254,6 +331,7 @@ impl Host {
     /// Drains all flows side by side and ends the policies.
     pub async fn drain(&self, deadline: Duration) -> DrainReport {
         let ends = join_all(self.flows.iter().map(|flow| flow.drain(deadline))).await;
+        self.downstream.close().await;
         let policies = Arc::clone(&self.policies);
         // The loader's thread may be in a call to a file system that does not answer; the process need not wait for it.
         let shutdown = tokio::task::spawn_blocking(move || policies.shutdown());
@@ -275,7 +353,6 @@ impl Host {
         &self,
         config: &Config,
         name: &Arc<str>,
-        identity: &Identity,
         extras: &mut Extras,
     ) -> Result<Flow, StartError> {
         let (clock, telemetry) = (self.clock, &self.telemetry);
@@ -292,9 +369,11 @@ impl Host {
             renew_emitted: flow.renew_emitted,
             length_max: flow.valves.max_invisible_duration,
         };
-        let mut make_sink = |sink: &Arc<str>| make_sink(config, sink, &flow.source, identity, extras);
-        let sink = make_sink(&flow.sink)?;
-        let dead_letter = flow.dead_letter.as_ref().map(make_sink).transpose()?;
+        let sink = self.downstream.flow_sink(config, name, &self.policies, extras).await?;
+        let dead_letter = match &flow.dead_letter {
+            Some(sink) => Some(self.downstream.sink(config, name, sink, &self.policies, extras).await?),
+            None => None,
+        };
         let connection =
             tidegate_rocketmq::connect(source_options, clock, telemetry.clone(), Arc::clone(&flow.source))
                 .await
@@ -303,13 +382,16 @@ impl Host {
         let options = FlowOptions {
             name: Arc::clone(name),
             source_name: Arc::clone(&flow.source),
-            sink_name: Arc::clone(&flow.sink),
+            sink_name: flow.sinks.join(", ").into(),
             dead_letter_name: flow.dead_letter.clone(),
             throttle_name: flow.throttle.clone(),
             shadow_name: flow.shadow.clone(),
             key_rule: key_rule(&flow.key),
             receive_workers: workers,
             renewal,
+            dead_letter_burst: flow.dead_letter_burst,
+            dead_letter_window: flow.dead_letter_window,
+            drain_timeout: config.host.drain_timeout,
             book: tidegate_lease::Options {
                 // What waits is bounded by the queue, what the sink works on by its credits.
                 budget_messages: queue_messages + sink.credits(),
@@ -367,24 +449,6 @@ pub fn source_options(
     }
     SourceOptions::from_values(&source.values)
         .map_err(|errors| StartError::Options { source_name: Arc::clone(name), errors })
-}
-
-fn make_sink(
-    config: &Config,
-    name: &Arc<str>,
-    source: &Arc<str>,
-    identity: &Identity,
-    extras: &mut Extras,
-) -> Result<Box<dyn Sink>, StartError> {
-    if let Some(sink) = extras.sinks.remove(name) {
-        return Ok(sink);
-    }
-    let connector = &config.sinks[name].connector;
-    match &**connector {
-        "stdout" => Ok(Box::new(Stdout::new(Arc::clone(name), Arc::clone(source), identity.clone()))),
-        "discard" => Ok(Box::new(Discard)),
-        _ => Err(StartError::Connector { connector: Arc::clone(connector), role: "sink" }),
-    }
 }
 
 fn list(errors: &[OptionError]) -> String {

@@ -5,7 +5,7 @@ use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use tidegate_model::ReceiptKey;
+use tidegate_model::{ReceiptIssuer, ReceiptKey};
 
 /// A host's id and receipt key. Hosts that shall accept each other's receipts share the key file.
 #[derive(Clone, Debug)]
@@ -41,15 +41,17 @@ pub enum IdentityError {
     Random(getrandom::Error),
 }
 
+const KEY_FILE: &str = "receipt.key";
 const KEY_HEX_CHARS: usize = 64;
 const HOST_ID_CHARS_MAX: usize = 64;
 
 impl Identity {
-    /// Reads `host-id` and `receipt.key` in `state_dir`, making what is missing.
+    /// Reads `host-id` and `receipt.key` in `state_dir`, making what is missing. A key file that was named has to be
+    /// there: a fleet shares it.
     ///
     /// # Errors
     /// When the directory cannot be used or a file holds something else.
-    pub fn load(state_dir: &Path) -> Result<Self, IdentityError> {
+    pub fn load(state_dir: &Path, key_file: Option<&Path>) -> Result<Self, IdentityError> {
         let file = |action, path: &Path| {
             let path = path.to_owned();
             move |source| IdentityError::File { action, path, source }
@@ -60,11 +62,36 @@ impl Identity {
         if host_id.is_empty() || host_id.len() > HOST_ID_CHARS_MAX || !host_id.is_ascii() {
             return Err(IdentityError::Content { path: id_path, expected: "1 to 64 ASCII characters" });
         }
-        let key_path = state_dir.join("receipt.key");
-        let key_hex = read_or_make(&key_path, random_hex::<{ KEY_HEX_CHARS / 2 }>)?;
-        let key = parse_hex(&key_hex)
-            .ok_or(IdentityError::Content { path: key_path, expected: "64 hexadecimal digits" })?;
-        Ok(Self { host_id: host_id.into(), receipt_key: ReceiptKey::new(key) })
+        let receipt_key = match key_file {
+            Some(path) => Self::read_key(path)?,
+            None => {
+                let path = state_dir.join(KEY_FILE);
+                read_or_make(&path, random_hex::<{ KEY_HEX_CHARS / 2 }>)?;
+                Self::read_key(&path)?
+            }
+        };
+        Ok(Self { host_id: host_id.into(), receipt_key })
+    }
+
+    /// The key file of a state directory.
+    #[must_use]
+    pub fn key_file(state_dir: &Path) -> PathBuf {
+        state_dir.join(KEY_FILE)
+    }
+
+    /// Reads a key file and makes nothing.
+    ///
+    /// # Errors
+    /// When it is not there, or holds something else.
+    pub fn read_key(path: &Path) -> Result<ReceiptKey, IdentityError> {
+        let text = fs::read_to_string(path).map_err(|source| IdentityError::File {
+            action: "read",
+            path: path.to_owned(),
+            source,
+        })?;
+        let key = parse_hex(text.trim());
+        let content = || IdentityError::Content { path: path.to_owned(), expected: "64 hexadecimal digits" };
+        key.map(ReceiptKey::new).ok_or_else(content)
     }
 
     /// An identity that lasts as long as the process: for the demo, which leaves no state.
@@ -82,6 +109,16 @@ impl Identity {
     #[must_use]
     pub const fn host_id(&self) -> &Arc<str> {
         &self.host_id
+    }
+
+    /// Who signs the receipts of a flow.
+    #[must_use]
+    pub fn issuer(&self, flow: &Arc<str>) -> ReceiptIssuer {
+        ReceiptIssuer {
+            key: self.receipt_key.clone(),
+            owner: Arc::clone(&self.host_id),
+            flow: Arc::clone(flow),
+        }
     }
 
     /// The key that signs receipts.
@@ -146,8 +183,8 @@ mod tests {
     #[test]
     fn is_made_once_and_kept() {
         let dir = tempfile::tempdir().expect("directory");
-        let first = Identity::load(dir.path()).expect("made");
-        let second = Identity::load(dir.path()).expect("read");
+        let first = Identity::load(dir.path(), None).expect("made");
+        let second = Identity::load(dir.path(), None).expect("read");
         assert_eq!(first.host_id(), second.host_id());
         let key = |identity: &Identity| parse_hex_of(dir.path(), identity);
         assert_eq!(key(&first), key(&second));
@@ -161,7 +198,7 @@ mod tests {
     fn a_foreign_key_file_is_named() {
         let dir = tempfile::tempdir().expect("directory");
         fs::write(dir.path().join("receipt.key"), "not a key").expect("write");
-        let error = Identity::load(dir.path()).expect_err("refused").to_string();
+        let error = Identity::load(dir.path(), None).expect_err("refused").to_string();
         assert!(error.contains("receipt.key") && error.contains("64 hexadecimal digits"), "{error}");
     }
 
@@ -170,7 +207,7 @@ mod tests {
     fn the_key_file_is_private() {
         use std::os::unix::fs::PermissionsExt as _;
         let dir = tempfile::tempdir().expect("directory");
-        Identity::load(dir.path()).expect("made");
+        Identity::load(dir.path(), None).expect("made");
         let mode = fs::metadata(dir.path().join("receipt.key")).expect("file").permissions().mode();
         assert_eq!(mode & 0o077, 0);
     }

@@ -9,15 +9,13 @@ mod flow;
 mod host;
 mod identity;
 mod key;
-mod record;
-pub mod sinks;
 
 pub use flow::{
-    AWAY_GRACE, Flow, FlowOptions, FlowParts, FlowState, FlowStatus, Recording, RecordingOptions,
-    TooManyOnlookers, Totals,
+    AWAY_GRACE, ControlError, Flow, FlowOptions, FlowParts, FlowState, FlowStatus, Pause, Recording,
+    RecordingOptions, Tap, TapOptions, TooManyOnlookers, Totals,
 };
 pub use host::{
-    DrainReport, Extras, Host, Resolvers, StartError, engine_options, policy_spec, policy_specs,
+    DrainReport, Extras, Host, Resolvers, StartError, ack_clients, engine_options, policy_spec, policy_specs,
     source_options,
 };
 pub use identity::{Identity, IdentityError};

@@ -1,7 +1,9 @@
 //! The command line.
 
+mod flow;
 mod live;
 mod policy;
+mod settle;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -10,11 +12,13 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use tidegate_connector::units;
 
+pub(crate) use flow::{FlowArgs, FlowCommand, FlowsArgs, TapArgs};
 pub(crate) use live::{AdminArgs, LiveCommand, RecordArgs};
 pub(crate) use policy::{
     BenchArgs, BuildArgs, InspectArgs, Language, NewArgs, PolicyArgs, PolicyCommand, PurposeName, ReplayArgs,
     RunPolicyArgs, Settings, Subject, TestArgs,
 };
+pub(crate) use settle::{DeferArgs, ReceiptArgs, RejectArgs, SettleArgs};
 
 /// Consumes messages from brokers that lease work and lets sandboxed WebAssembly policies decide what happens to each.
 #[derive(Debug, Parser)]
@@ -41,6 +45,23 @@ pub(crate) enum Command {
     Broker(BrokerArgs),
     /// Send messages to a RocketMQ topic
     Send(SendArgs),
+    /// Settle messages as done, by receipt
+    Ack(SettleArgs),
+    /// Settle messages as not now: they come again after a delay
+    Defer(DeferArgs),
+    /// Settle messages as never: to the broker's dead letters
+    Reject(RejectArgs),
+    /// Give messages back, to come again at once
+    Release(SettleArgs),
+    /// Explain receipts, and check them when there is a key
+    Receipt(ReceiptArgs),
+    /// Show how the flows of a running host are doing
+    Flows(FlowsArgs),
+    /// Pause, resume or end a flow of a running host
+    Flow(FlowArgs),
+    /// Show a live sample of what a running host's flow decides
+    #[command(after_long_help = flow::TAP_HELP)]
+    Tap(TapArgs),
     /// List the keys of a configuration: those of a section, or a connector's options
     Options(OptionsArgs),
     /// Work with policies
@@ -141,6 +162,16 @@ pub(crate) struct SendArgs {
     /// Messages a second at most; as fast as it goes when not given
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     pub(crate) rate: Option<u64>,
+    #[command(flatten)]
+    pub(crate) client: ClientArgs,
+    /// The bodies, one message each; `-` reads one a line from standard input
+    #[arg(required = true)]
+    pub(crate) bodies: Vec<String>,
+}
+
+/// How a command reaches a broker, apart from where it is.
+#[derive(Debug, Args)]
+pub(crate) struct ClientArgs {
     /// The access key; the secret key is read from TIDEGATE_SECRET_KEY
     #[arg(long, env = "TIDEGATE_ACCESS_KEY")]
     pub(crate) access_key: Option<String>,
@@ -150,9 +181,13 @@ pub(crate) struct SendArgs {
     /// Use TLS with the roots in this file
     #[arg(long, value_name = "FILE")]
     pub(crate) tls_ca_file: Option<PathBuf>,
-    /// The bodies, one message each; `-` reads one a line from standard input
-    #[arg(required = true)]
-    pub(crate) bodies: Vec<String>,
+}
+
+impl ClientArgs {
+    /// Whether any of it was given.
+    pub(crate) const fn is_given(&self) -> bool {
+        self.access_key.is_some() || self.tls || self.tls_ca_file.is_some()
+    }
 }
 
 #[derive(Debug, Args)]

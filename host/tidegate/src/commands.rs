@@ -2,12 +2,17 @@
 
 pub(crate) mod broker;
 pub(crate) mod check;
+mod client;
 pub(crate) mod demo;
+pub(crate) mod flow;
 pub(crate) mod live;
 pub(crate) mod options;
 pub(crate) mod policy;
+pub(crate) mod receipt;
+mod receipts;
 pub(crate) mod run;
 pub(crate) mod send;
+pub(crate) mod settle;
 
 use std::future::Future;
 

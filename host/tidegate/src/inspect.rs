@@ -3,23 +3,29 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures::StreamExt as _;
 use futures::stream::{self, BoxStream};
 use tidegate_admin::{
-    Breaker, CallFailure, ComparisonView, DifferenceView, FlowState, FlowTotals, FlowView, Generation,
-    Inspect, Kept, KeyCount, Operate, OperateError, Origin, PairCount, PauseView, PolicyMode, PolicyState,
-    PolicyView, RecordingWanted, Refusal, ReloadView, RollbackView, RungOutcome, RungView, UndecidedEndings,
+    Breaker, CallFailure, ComparisonView, DifferenceView, FlowChange, FlowState, FlowTotals, FlowView,
+    Generation, Inspect, Kept, KeyCount, Operate, OperateError, Origin, PairCount, PauseView, PausedBy,
+    PolicyMode, PolicyState, PolicyView, RecordingWanted, Refusal, ReloadView, RollbackView, RungOutcome,
+    RungView, TapWanted, UndecidedEndings, Verdict,
 };
-use tidegate_pipeline::{FlowStatus, Host, RecordingOptions};
+use tidegate_pipeline::{ControlError, FlowStatus, Host, Pause, RecordingOptions, TapOptions};
 use tidegate_policy::{
     Active, Comparison, Kind, LoadError, Masking, PolicyStatus, ReloadError, Rung, RungOutcome as Outcome,
     RungReport,
 };
+use tokio::runtime::Handle;
 
 /// The most of a body that is recorded: as much as a broker takes, so that each line can be read again.
 const BODY_BYTES_MAX: usize = 4 << 20;
+
+/// How long an answer waits for a drain, which goes on all the same. Shorter than the API's own bound for a change.
+const DRAIN_ANSWER: Duration = Duration::from_secs(150);
 
 /// The running host, for the admin API.
 #[derive(Clone, Debug)]
@@ -87,15 +93,36 @@ impl Operate for View {
 
     fn record(&self, flow: &str, wanted: RecordingWanted) -> Result<BoxStream<'static, Bytes>, OperateError> {
         let options = recording_options(wanted)?;
-        let recording = self
-            .0
-            .record(flow, options)
-            .ok_or_else(|| OperateError::Unknown(format!("there is no flow `{flow}` in this host")))?;
+        let recording = self.0.record(flow, options).ok_or_else(|| unknown_flow(flow))?;
         let recording = recording.map_err(|error| OperateError::Conflict(sentence(&error)))?;
         let lines = stream::unfold(recording, |mut recording| async {
             Some((recording.next_lines().await?, recording))
         });
         Ok(lines.boxed())
+    }
+
+    fn tap(&self, flow: &str, wanted: TapWanted) -> Result<BoxStream<'static, Bytes>, OperateError> {
+        let tap = self.0.tap(flow, tap_options(wanted)?).ok_or_else(|| unknown_flow(flow))?;
+        let tap = tap.map_err(|error| OperateError::Conflict(sentence(&error)))?;
+        let lines = stream::unfold(tap, |mut tap| async { Some((tap.next_lines().await?, tap)) });
+        Ok(lines.boxed())
+    }
+
+    fn set_flow_paused(&self, flow: &str, paused: bool) -> Result<FlowChange, OperateError> {
+        let set =
+            async { if paused { self.0.pause_flow(flow).await } else { self.0.resume_flow(flow).await } };
+        let set = Handle::current().block_on(set).ok_or_else(|| unknown_flow(flow))?;
+        let changed = set.map_err(|error| match error {
+            ControlError::Ending(_) => OperateError::Conflict(sentence(&error)),
+            ControlError::Late => OperateError::Busy(sentence(&error)),
+        })?;
+        self.flow_change(flow, changed)
+    }
+
+    fn drain_flow(&self, flow: &str) -> Result<FlowChange, OperateError> {
+        let draining = self.0.drain_flow(flow, DRAIN_ANSWER);
+        let changed = Handle::current().block_on(draining).ok_or_else(|| unknown_flow(flow))?;
+        self.flow_change(flow, changed)
     }
 }
 
@@ -105,12 +132,46 @@ impl View {
         let status = self.0.policies().into_iter().find(|status| *status.name == *policy)?;
         Some(status.active?.generation)
     }
+
+    fn flow_change(&self, flow: &str, changed: bool) -> Result<FlowChange, OperateError> {
+        let status = self.0.flows().into_iter().find(|status| *status.name == *flow);
+        let status = status.ok_or_else(|| unknown_flow(flow))?;
+        let state = flow_state(status.state);
+        Ok(FlowChange { flow: flow.to_owned(), state, changed, in_flight: status.in_flight })
+    }
+}
+
+fn unknown_flow(flow: &str) -> OperateError {
+    OperateError::Unknown(format!("there is no flow `{flow}` in this host"))
+}
+
+fn tap_options(wanted: TapWanted) -> Result<TapOptions, OperateError> {
+    let TapWanted { length, count, sample, key, verdicts, mask, mask_keys, body_bytes } = wanted;
+    let verdict = |wanted| match wanted {
+        Verdict::Deliver => Kind::Deliver,
+        Verdict::Defer => Kind::Defer,
+        Verdict::Reject => Kind::Reject,
+        Verdict::Discard => Kind::Discard,
+        Verdict::Stop => Kind::NoAnswer,
+    };
+    Ok(TapOptions {
+        length,
+        count_max: count.unwrap_or(u64::MAX),
+        sample,
+        key,
+        verdicts: verdicts.into_iter().map(verdict).collect(),
+        masking: masking(mask, body_bytes, mask_keys)?,
+    })
+}
+
+fn masking(mask: Vec<String>, body_bytes: usize, keys: bool) -> Result<Masking, OperateError> {
+    Masking::new(mask, body_bytes.min(BODY_BYTES_MAX), keys)
+        .map_err(|error| OperateError::Conflict(sentence(&error)))
 }
 
 fn recording_options(wanted: RecordingWanted) -> Result<RecordingOptions, OperateError> {
     let RecordingWanted { length, count, sample, mask, mask_keys, body_bytes } = wanted;
-    let masking = Masking::new(mask, body_bytes.min(BODY_BYTES_MAX), mask_keys)
-        .map_err(|error| OperateError::Conflict(sentence(&error)))?;
+    let masking = masking(mask, body_bytes, mask_keys)?;
     Ok(RecordingOptions { length, count_max: count.unwrap_or(u64::MAX), sample, masking })
 }
 
@@ -192,6 +253,16 @@ pub(crate) fn pair_counts(comparison: &Comparison) -> Vec<PairCount> {
     comparison.pairs.iter().map(count).collect()
 }
 
+const fn flow_state(state: tidegate_pipeline::FlowState) -> FlowState {
+    match state {
+        tidegate_pipeline::FlowState::Running => FlowState::Running,
+        tidegate_pipeline::FlowState::Paused => FlowState::Paused,
+        tidegate_pipeline::FlowState::Draining => FlowState::Draining,
+        tidegate_pipeline::FlowState::Stopped => FlowState::Stopped,
+        tidegate_pipeline::FlowState::Failed => FlowState::Failed,
+    }
+}
+
 fn flow_view(status: FlowStatus) -> FlowView {
     let totals = status.totals;
     let undecided = totals.undecided_endings;
@@ -201,12 +272,11 @@ fn flow_view(status: FlowStatus) -> FlowView {
         throttle: status.throttle.map(|name| name.to_string()),
         shadow: status.shadow.map(|name| name.to_string()),
         sink: status.sink.to_string(),
-        state: match status.state {
-            tidegate_pipeline::FlowState::Running => FlowState::Running,
-            tidegate_pipeline::FlowState::Draining => FlowState::Draining,
-            tidegate_pipeline::FlowState::Stopped => FlowState::Stopped,
-            tidegate_pipeline::FlowState::Failed => FlowState::Failed,
-        },
+        state: flow_state(status.state),
+        paused_by: status.pause.map(|pause| match pause {
+            Pause::Operator => PausedBy::Operator,
+            Pause::DeadLetters { .. } => PausedBy::DeadLetters,
+        }),
         joined: status.joined,
         remarks: status.remarks,
         in_flight: status.in_flight,

@@ -1,6 +1,7 @@
 //! The routes that change something.
 
 use std::convert::Infallible;
+use std::time::Duration;
 
 use axum::body::{Body, Bytes};
 use axum::extract::rejection::QueryRejection;
@@ -8,11 +9,13 @@ use axum::extract::{Query, State};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse as _, Json, Response};
 use futures::StreamExt as _;
+use futures::stream::BoxStream;
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 
 use super::gate::Patience;
 use super::{Name, Problem, Shared};
-use crate::operate::{OperateError, PauseView, RecordingWanted, RollbackView};
+use crate::operate::{FlowChange, OperateError, PauseView, RecordingWanted, RollbackView, TapWanted};
 
 /// One JSON object a line.
 const JSON_LINES: HeaderValue = HeaderValue::from_static("application/x-ndjson");
@@ -66,22 +69,65 @@ pub(super) async fn record(
     Name(flow): Name,
     body: Bytes,
 ) -> Result<Response, Problem> {
+    let wanted: RecordingWanted = wanted(&body, "recorded")?;
+    let length = wanted.length;
+    let lines = shared.ask(move |host| host.record(&flow, wanted)).await??;
+    Ok(streamed(lines, length + shared.patience))
+}
+
+/// As a recording.
+pub(super) async fn tap(
+    State(shared): State<Shared>,
+    Name(flow): Name,
+    body: Bytes,
+) -> Result<Response, Problem> {
+    let wanted: TapWanted = wanted(&body, "shown")?;
+    let length = wanted.length;
+    let lines = shared.ask(move |host| host.tap(&flow, wanted)).await??;
+    Ok(streamed(lines, length + shared.patience))
+}
+
+pub(super) async fn pause_flow(
+    State(shared): State<Shared>,
+    Name(flow): Name,
+) -> Result<Json<FlowChange>, Problem> {
+    Ok(Json(shared.ask(move |host| host.set_flow_paused(&flow, true)).await??))
+}
+
+pub(super) async fn resume_flow(
+    State(shared): State<Shared>,
+    Name(flow): Name,
+) -> Result<Json<FlowChange>, Problem> {
+    Ok(Json(shared.ask(move |host| host.set_flow_paused(&flow, false)).await??))
+}
+
+pub(super) async fn drain_flow(
+    State(shared): State<Shared>,
+    Name(flow): Name,
+) -> Result<Json<FlowChange>, Problem> {
+    Ok(Json(shared.ask(move |host| host.drain_flow(&flow)).await??))
+}
+
+/// What a body asks for; everything as usual when there is none.
+fn wanted<T: DeserializeOwned + Default>(body: &[u8], done: &str) -> Result<T, Problem> {
     let wanted = match body.trim_ascii_start().first() {
-        None => Ok(RecordingWanted::default()),
-        Some(b'{') => serde_json::from_slice(&body),
+        None => Ok(T::default()),
+        Some(b'{') => serde_json::from_slice(body),
         // An array would be taken for the fields in their order.
         Some(_) => Err(serde::de::Error::custom("it is no JSON object")),
     };
-    let wanted = wanted.map_err(|error| Problem {
+    wanted.map_err(|error| Problem {
         status: StatusCode::BAD_REQUEST,
-        error: format!("what is to be recorded is not understood: {error}"),
-    })?;
-    let patience = Patience { receiving: wanted.length + shared.patience };
-    let lines = shared.ask(move |host| host.record(&flow, wanted)).await??;
+        error: format!("what is to be {done} is not understood: {error}"),
+    })
+}
+
+/// An answer of lines that come to be while it is received, for at most so long.
+fn streamed(lines: BoxStream<'static, Bytes>, receiving: Duration) -> Response {
     let mut response = Body::from_stream(lines.map(Ok::<_, Infallible>)).into_response();
     response.headers_mut().insert(header::CONTENT_TYPE, JSON_LINES);
-    response.extensions_mut().insert(patience);
-    Ok(response)
+    response.extensions_mut().insert(Patience { receiving });
+    response
 }
 
 impl From<OperateError> for Problem {

@@ -10,10 +10,10 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use self::host::Host;
 use super::*;
 use crate::routes::OPENAPI;
-use crate::view::FlowState;
+use crate::view::{FlowState, PausedBy};
 
 async fn start(options: Options) -> Server {
-    let host = Arc::new(Host { second: FlowState::Running, joined: true });
+    let host = Arc::new(Host::new(FlowState::Running, true));
     Server::start(options, host, Telemetry::default()).await.expect("a free port")
 }
 
@@ -198,7 +198,7 @@ async fn ready_means_that_every_flow_runs_and_is_served() {
         (FlowState::Stopped, false, "the flow has stopped"),
         (FlowState::Running, false, away),
     ] {
-        let host = Arc::new(Host { second: state, joined });
+        let host = Arc::new(Host::new(state, joined));
         let server = Server::start(options(), host, Telemetry::default()).await.expect("a free port");
         let answer = ask(server.address(), "GET", "/readyz").await;
         assert_eq!(answer.status, 503);
@@ -208,6 +208,26 @@ async fn ready_means_that_every_flow_runs_and_is_served() {
         );
         assert_described("/readyz", &answer);
         assert_eq!(ask(server.address(), "GET", "/healthz").await.status, 200);
+    }
+}
+
+/// What an operator has paused is as it should be; a flow that pauses itself asks for somebody.
+#[tokio::test]
+async fn a_paused_flow_is_ready_when_an_operator_paused_it() {
+    for (paused_by, ready) in [(PausedBy::Operator, true), (PausedBy::DeadLetters, false)] {
+        let host = Host { paused_by: Some(paused_by), ..Host::new(FlowState::Paused, false) };
+        let server =
+            Server::start(options(), Arc::new(host), Telemetry::default()).await.expect("a free port");
+        let answer = ask(server.address(), "GET", "/readyz").await;
+        assert_eq!((answer.status == 200, &answer.json()["ready"]), (ready, &json!(ready)));
+        assert_described("/readyz", &answer);
+        if !ready {
+            let reason = &answer.json()["reasons"][0]["reason"];
+            assert_eq!(reason, "the flow is paused: it paused itself");
+        }
+        let flows = ask(server.address(), "GET", "/api/flows").await;
+        assert_described("/api/flows", &flows);
+        assert_eq!(flows.json()["flows"][1]["state"], "paused");
     }
 }
 
@@ -283,7 +303,7 @@ async fn a_foreign_name_is_refused() {
 
 #[tokio::test]
 async fn an_address_for_everyone_has_to_be_allowed() {
-    let host = || Arc::new(Host { second: FlowState::Running, joined: true });
+    let host = || Arc::new(Host::new(FlowState::Running, true));
     let listen = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
     let error = Server::start(Options::new(listen), host(), Telemetry::default()).await.expect_err("refused");
     assert_eq!(
@@ -298,7 +318,7 @@ async fn an_address_for_everyone_has_to_be_allowed() {
 #[tokio::test]
 async fn a_taken_port_is_named() {
     let server = start(options()).await;
-    let host = Arc::new(Host { second: FlowState::Running, joined: true });
+    let host = Arc::new(Host::new(FlowState::Running, true));
     let error = Server::start(Options::new(server.address()), host, Telemetry::default())
         .await
         .expect_err("the port is taken");

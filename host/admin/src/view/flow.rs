@@ -18,6 +18,8 @@ pub struct FlowView {
     pub sink: String,
     /// Where it is in its life.
     pub state: FlowState,
+    /// Who paused it, while it is paused.
+    pub paused_by: Option<PausedBy>,
     /// Whether its broker serves it: not until the source has joined, and not when the broker has been away for a
     /// while.
     pub joined: bool,
@@ -45,12 +47,24 @@ pub struct FlowView {
 pub enum FlowState {
     /// Receiving, deciding, emitting, settling.
     Running,
+    /// Not receiving until it is resumed.
+    Paused,
     /// Not receiving any more; finishing what workers hold, releasing the rest.
     Draining,
     /// Over, as asked.
     Stopped,
     /// Over, since something went wrong that it cannot mend.
     Failed,
+}
+
+/// Who paused a flow.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PausedBy {
+    /// An operator.
+    Operator,
+    /// Itself: it rejected too many messages.
+    DeadLetters,
 }
 
 /// Counts since a flow began. `received` is always the sum of the verdicts, of `undecided_endings` and of the flow's
@@ -101,10 +115,12 @@ pub struct UndecidedEndings {
 }
 
 impl FlowView {
-    /// Why it is not ready, in a sentence.
+    /// Why it is not ready, in a sentence. What an operator has paused is as it should be.
     pub(super) fn unready(&self) -> Option<String> {
         let what = match self.state {
             FlowState::Running if self.joined => return None,
+            FlowState::Paused if self.paused_by != Some(PausedBy::DeadLetters) => return None,
+            FlowState::Paused => "the flow is paused",
             FlowState::Running => "the flow is not served by its broker",
             FlowState::Draining => "the flow is draining",
             FlowState::Stopped => "the flow has stopped",

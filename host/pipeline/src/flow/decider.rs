@@ -97,18 +97,18 @@ impl Decider {
         let question = question(&self.source, decide, now, clock.wall(), self.seed);
         let decided = match &mut self.throttle {
             None => {
-                self.taps.show(&question, &Answer::Verdict(Verdict::Deliver));
+                self.taps.show(&question, &Answer::Verdict(Verdict::Deliver), Origin::None);
                 Decided::without_policy()
             }
             Some(throttle) => {
                 let answer = throttle.caller.decide(&question);
                 if throttle.policy.is_shadow() {
-                    self.taps.show(&question, &Answer::Verdict(Verdict::Deliver));
+                    self.taps.show(&question, &Answer::Verdict(Verdict::Deliver), Origin::None);
                     let decided = Decided::without_policy();
                     compare(&self.shadows, progress, throttle, &question, &decided, &answer);
                     decided
                 } else {
-                    self.taps.show(&question, &answer);
+                    self.taps.show(&question, &answer, origin_of(&answer));
                     Decided::of(answer)
                 }
             }
@@ -136,6 +136,14 @@ fn compare(
     progress.shadow_verdict(shadow.policy.name(), live.label(), other.label());
 }
 
+/// Who answered.
+const fn origin_of(answer: &Answer) -> Origin {
+    match answer {
+        Answer::Verdict(_) => Origin::Policy,
+        Answer::OnError { .. } | Answer::Stop { .. } => Origin::OnError,
+    }
+}
+
 impl Asked {
     fn new(policy: Throttle) -> Self {
         let caller = policy.caller();
@@ -149,13 +157,15 @@ impl Decided {
     }
 
     fn of(answer: Answer) -> Self {
+        let origin = origin_of(&answer);
         match answer {
-            Answer::Verdict(verdict) => Self { verdict, origin: Origin::Policy, stop: None },
-            Answer::OnError { verdict, .. } => Self { verdict, origin: Origin::OnError, stop: None },
+            Answer::Verdict(verdict) | Answer::OnError { verdict, .. } => {
+                Self { verdict, origin, stop: None }
+            }
             Answer::Stop { cause } => {
                 let reason = "the flow stops".into();
                 let deferral = tidegate_model::Deferral { delay: Duration::ZERO, reason };
-                Self { verdict: Verdict::Defer(deferral), origin: Origin::OnError, stop: Some(cause) }
+                Self { verdict: Verdict::Defer(deferral), origin, stop: Some(cause) }
             }
         }
     }

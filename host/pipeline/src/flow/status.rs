@@ -1,14 +1,19 @@
 //! How a flow is doing, for people and machines that look in.
 
+use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tidegate_lease::Undecided;
+use tidegate_telemetry::events::flow::State;
 
 /// Where a flow is in its life.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum FlowState {
     /// Receiving, deciding, emitting, settling.
     Running,
+    /// Not receiving until it is resumed; what workers hold is finished, the rest was given back to the broker.
+    Paused,
     /// Not receiving any more; finishing what workers hold, releasing the rest.
     Draining,
     /// Over, as asked.
@@ -21,11 +26,51 @@ impl FlowState {
     /// The word for logs.
     #[must_use]
     pub const fn name(self) -> &'static str {
+        self.metric().name()
+    }
+
+    /// The same for metrics.
+    pub(super) const fn metric(self) -> State {
         match self {
-            Self::Running => "running",
-            Self::Draining => "draining",
-            Self::Stopped => "stopped",
-            Self::Failed => "failed",
+            Self::Running => State::Running,
+            Self::Paused => State::Paused,
+            Self::Draining => State::Draining,
+            Self::Stopped => State::Stopped,
+            Self::Failed => State::Failed,
+        }
+    }
+
+    /// Whether it goes on, receiving or not.
+    pub(super) const fn is_live(self) -> bool {
+        matches!(self, Self::Running | Self::Paused)
+    }
+}
+
+/// Why a flow is paused. Displayed as a sentence.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Pause {
+    /// An operator paused it.
+    Operator,
+    /// It rejected too many messages.
+    DeadLetters {
+        /// How many it may reject
+        burst: u32,
+        /// within this time.
+        window: Duration,
+    },
+}
+
+impl fmt::Display for Pause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Operator => f.write_str(
+                "an operator paused it: it receives nothing until it is resumed or the host starts again; the host stays ready",
+            ),
+            Self::DeadLetters { burst, window } => write!(
+                f,
+                "it paused itself: more than {burst} messages were rejected within {window:?} (`dead-letter-burst`); those \
+                 beyond are still at the broker, and `tidegate flow resume` goes on"
+            ),
         }
     }
 }
@@ -45,6 +90,8 @@ pub struct FlowStatus {
     pub sink: Arc<str>,
     /// Where it is in its life.
     pub state: FlowState,
+    /// Why it is paused, while it is.
+    pub pause: Option<Pause>,
     /// Whether its broker serves it: not before the source has joined, and not when it has been away for
     /// [`AWAY_GRACE`](crate::AWAY_GRACE).
     pub joined: bool,

@@ -1,32 +1,38 @@
 //! The flow's loop.
 
+mod control;
+mod rejecting;
+
 use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tidegate_connector::{Clock, Settler, Source, Support};
-use tidegate_lease::{BookEvent, Decide, LeaseBook, RerunKind, Stage, Undecided};
+use tidegate_connector::{
+    Clock, Notice, RenewError, RenewalWish, Reports, Settler, SinkError, Source, VoidCause,
+};
+use tidegate_lease::{BookEvent, Decide, LeaseBook, RerunKind, Stage, Taken, Undecided, Wish};
 use tidegate_model::{
-    Capacity, Delivery, Emission, Instant, Report, SettleError, SettleFault, Settlement, Verb, Verdict,
+    Capacity, Delivery, DeliveryId, Emission, Instant, SettleError, SettleFault, Settlement, Verb, Verdict,
 };
 use tidegate_telemetry::Telemetry;
 use tidegate_telemetry::events::flow::{
-    BookBug, Irregularity, JoinState, Joined, Origin, Progress, ReceiveFailed, ReceivesAgain, Rejected,
-    SettleFailed, SettleResult, StateChanged, Turned, UndecidedEnd, VerdictKind,
+    BookBug, Irregularity, JoinState, Joined, Origin, Progress, ReceiveFailed, ReceivesAgain, SettleFailed,
+    SettleResult, Turned, UndecidedEnd, VerdictKind,
 };
 use tokio::sync::mpsc;
 
+use super::breaker::Breaker;
 use super::dead_letter::DeadLetters;
 use super::decider::{Decided, Decider};
 use super::endings::Endings;
 use super::presence::{Change, Presence};
 use super::receive::{Arrival, Workers};
 use super::renewer::Renewer;
-use super::settle::{Settled, Settling};
+use super::settle::{Meaning, REJECT, Settled, Settling, Told};
 use super::shadow::Shadows;
 use super::sink::{SinkNews, SinkPort};
 use super::tap::Taps;
-use super::{Command, FlowOptions, FlowParts, FlowState, FlowStatus, Totals};
+use super::{Command, FlowOptions, FlowParts, FlowState, FlowStatus, Pause, Totals};
 
 /// Decisions in one turn. A policy that takes its whole deadline for each then holds the loop for about a second at
 /// worst, and leases, reports and results are looked at in between.
@@ -35,10 +41,16 @@ const DECISIONS_PER_TURN: usize = 128;
 const DECIDING_PER_TURN: Duration = Duration::from_millis(20);
 /// Ready events that are taken in one go before the book is asked what to do.
 const EVENTS_PER_TURN: usize = 16;
+/// How often in one turn the book is asked for what to emit and to settle. Twice as a rule: what is asked first can be
+/// freed by what is asked last. More only while leases end in between, which the next turn takes as well.
+const ROUNDS_PER_TURN: usize = 8;
 /// Emissions in one batch to a sink.
 const EMISSIONS_PER_BATCH: usize = 128;
 /// How often the source is asked whether the broker serves it. A look costs a lock and no I/O.
 const LOOK_INTERVAL: Duration = Duration::from_millis(500);
+
+/// How soon a sink that is far behind with reading is offered its notices again.
+const NOTICES_RETRY: Duration = Duration::from_millis(50);
 
 /// The task that owns a flow's book.
 pub(super) struct Turner {
@@ -50,15 +62,20 @@ pub(super) struct Turner {
     source: Arc<dyn Source>,
     presence: Presence,
     look_due: Instant,
+    /// When the sink is to be told what it had no room for.
+    notices_due: Option<Instant>,
     settler: Arc<dyn Settler>,
     decider: Decider,
+    taps: Taps,
     endings: Endings,
     renewer: Option<Renewer>,
     workers: Workers,
     settling: Settling,
     sink: SinkPort,
     dead_letters: Option<DeadLetters>,
+    breaker: Breaker,
     state: FlowState,
+    pause: Option<Pause>,
     failure: Option<String>,
     totals: Totals,
     progress: Progress,
@@ -70,9 +87,10 @@ pub(super) struct Turner {
 enum Event {
     Command(Option<Command>),
     Arrival(Option<Arrival>),
-    Reports(Vec<Report>),
-    DeadLetterReports(Vec<Report>),
-    SinkEnded(Result<(), tidegate_connector::SinkError>),
+    Reports(Reports),
+    DeadLetterReports(Reports),
+    SinkEnded(Result<(), SinkError>),
+    DeadLetterSinkEnded(Result<(), SinkError>),
     Settled(Vec<Settled>),
     Timeout,
     More,
@@ -99,7 +117,8 @@ impl Turner {
             workers,
             settling: Settling::new(Arc::clone(&parts.settler)),
             sink: SinkPort::start(parts.sink),
-            dead_letters: parts.dead_letter.map(DeadLetters::start),
+            dead_letters: parts.dead_letter.map(|sink| DeadLetters::start(sink, options.book.seed)),
+            breaker: Breaker::new(options.dead_letter_burst, options.dead_letter_window),
             endings: Endings::new(options.book.budget_messages),
             renewer,
             decider: Decider::new(
@@ -107,14 +126,17 @@ impl Turner {
                 parts.throttle,
                 parts.shadow,
                 shadows,
-                taps,
+                taps.clone(),
                 options.book.seed,
             ),
+            taps,
             source: parts.source,
             presence: Presence::default(),
             look_due: clock.now(),
+            notices_due: None,
             settler: parts.settler,
             state: FlowState::Running,
+            pause: None,
             failure: None,
             totals: Totals::default(),
             progress: Progress::default(),
@@ -126,7 +148,9 @@ impl Turner {
         }
     }
 
-    pub(super) async fn run(mut self, mut commands: mpsc::Receiver<Command>) {
+    /// Runs until the flow has ended. Whoever drops this before calls [`break_off`](Self::break_off).
+    pub(super) async fn run(&mut self, commands: mpsc::Receiver<Command>) {
+        let mut commands = Some(commands);
         self.say_state(None);
         self.telemetry.emit(Joined { flow: &self.options.name, state: JoinState::Joining });
         loop {
@@ -152,14 +176,22 @@ impl Turner {
         self.finish().await;
     }
 
-    async fn wait(&mut self, commands: &mut mpsc::Receiver<Command>) -> Event {
-        let look_due = (self.state == FlowState::Running).then_some(self.look_due);
-        let wake_at =
-            [self.book.poll_timeout(), look_due, self.endings.poll_timeout()].into_iter().flatten().min();
+    async fn wait(&mut self, commands: &mut Option<mpsc::Receiver<Command>>) -> Event {
+        let look_due = self.state.is_live().then_some(self.look_due);
+        let wake_at = [self.book.poll_timeout(), look_due, self.endings.poll_timeout(), self.notices_due]
+            .into_iter()
+            .flatten()
+            .min();
         let wake_at = wake_at.map(|at| self.clock.deadline(at));
         let timeout = async {
             match wake_at {
                 Some(at) => tokio::time::sleep_until(at).await,
+                None => std::future::pending().await,
+            }
+        };
+        let command = async {
+            match commands {
+                Some(open) => open.recv().await,
                 None => std::future::pending().await,
             }
         };
@@ -170,9 +202,9 @@ impl Turner {
             }
         };
         // Biased: what frees room and settles work comes before new work.
-        tokio::select! {
+        let event = tokio::select! {
             biased;
-            command = commands.recv(), if self.state == FlowState::Running => Event::Command(command),
+            command = command => Event::Command(command),
             settled = self.settling.next() => Event::Settled(settled),
             news = self.sink.next() => match news {
                 SinkNews::Reports(reports) => Event::Reports(reports),
@@ -180,21 +212,23 @@ impl Turner {
             },
             news = dead_letter => match news {
                 SinkNews::Reports(reports) => Event::DeadLetterReports(reports),
-                SinkNews::Ended(ended) => Event::SinkEnded(ended),
+                SinkNews::Ended(ended) => Event::DeadLetterSinkEnded(ended),
             },
-            arrival = self.workers.next(), if self.state == FlowState::Running => Event::Arrival(arrival),
+            arrival = self.workers.next(), if self.state.is_live() => Event::Arrival(arrival),
             () = timeout => Event::Timeout,
+        };
+        if let Event::Command(None) = event {
+            *commands = None;
         }
+        event
     }
 
     async fn handle(&mut self, event: Event) {
         match event {
-            Event::Command(Some(Command::Valves(valves))) => {
-                self.book.handle_valves(valves);
-                if self.renewer.is_some() {
-                    self.options.renewal.length_max = valves.max_invisible_duration;
-                    self.book.handle_renewal_options(self.clock.now(), Some(self.options.renewal));
-                }
+            Event::Command(Some(Command::Valves(valves))) => self.handle_valves(valves),
+            Event::Command(Some(Command::SetPaused(paused, answer))) => {
+                // Whoever asked may have gone.
+                let _ = answer.send(self.set_paused(paused));
             }
             // A dropped handle asks for the same.
             Event::Command(Some(Command::Drain) | None) => self.start_draining().await,
@@ -202,8 +236,13 @@ impl Turner {
             Event::Arrival(None) => self.fail("its receive workers have all died".to_owned()).await,
             Event::Reports(reports) => self.handle_reports(reports),
             Event::DeadLetterReports(reports) => self.handle_dead_letter_reports(reports),
-            Event::SinkEnded(Ok(())) => self.fail("its sink ended".to_owned()).await,
-            Event::SinkEnded(Err(error)) => self.fail(error.to_string()).await,
+            Event::SinkEnded(ended) => self.fail(sentence(ended, "its sink ended")).await,
+            Event::DeadLetterSinkEnded(ended) => {
+                if let Some(dead_letters) = &mut self.dead_letters {
+                    dead_letters.handle_ended();
+                }
+                self.fail(sentence(ended, "its dead-letter sink ended")).await;
+            }
             Event::Settled(settled) => self.handle_settled(settled),
             Event::Timeout => self.book.handle_timeout(self.clock.now()),
             Event::More => {}
@@ -221,7 +260,7 @@ impl Turner {
                 self.handle_reports(reports);
                 idle = false;
             }
-            if self.state == FlowState::Running
+            if self.state.is_live()
                 && let Some(arrival) = self.workers.try_next()
             {
                 self.handle_arrival(arrival);
@@ -277,28 +316,34 @@ impl Turner {
         self.book.handle_received(self.clock.now(), granted, keyed);
     }
 
-    fn handle_reports(&mut self, reports: Vec<Report>) {
+    fn handle_reports(&mut self, reports: Reports) {
         let now = self.clock.now();
-        for report in reports {
-            // The answer is for workers that ask; a sink of our own has nobody to tell.
+        for report in reports.ended {
             let taken = self.book.handle_report(now, report.clone());
             self.endings.handle_report(now, &report, taken);
+            let cause = match taken {
+                // What the broker says is the answer.
+                Taken::Yes => continue,
+                Taken::LeaseExpired => VoidCause::LeaseExpired,
+                Taken::Overtaken => VoidCause::Overtaken,
+                Taken::Unknown => VoidCause::Unknown,
+            };
+            self.sink.note(|| Notice::Void { id: report.id, cause });
         }
-    }
-
-    fn handle_dead_letter_reports(&mut self, reports: Vec<Report>) {
-        let now = self.clock.now();
-        let Some(dead_letters) = &mut self.dead_letters else { return };
-        for settlement in dead_letters.handle_reports(reports) {
-            let detail = "the dead-letter sink did not take it".into();
-            let error = SettleError { verb: settlement.verb.name(), detail, fault: SettleFault::Broker };
-            self.book.handle_settled(now, settlement.id, Err(error));
+        for RenewalWish { id, length } in reports.renewals {
+            let result = match self.book.handle_renewal_wish(now, id, length) {
+                Wish::Planned => continue,
+                Wish::Enough(until) => Ok(until),
+                Wish::Busy => Err(RenewError::Busy),
+                Wish::LeaseGone => Err(RenewError::LeaseGone),
+            };
+            self.sink.note(|| Notice::Renewed { id, result });
         }
     }
 
     fn handle_settled(&mut self, settled: Vec<Settled>) {
         let now = self.clock.now();
-        for Settled { id, message_id, verb, result } in settled {
+        for Settled { id, message_id, verb, meaning, result } in settled {
             let label = match &result {
                 Ok(_) => SettleResult::Done,
                 Err(error) => match error.fault {
@@ -321,14 +366,37 @@ impl Turner {
                     });
                 }
             }
+            self.note_buried(id, meaning, &result);
+            let result = match meaning {
+                Meaning::Itself | Meaning::Burial => result,
+                // For the book and for whoever rejected it the rejection has failed, even though the broker did as told.
+                Meaning::GivenBack { why, .. } => {
+                    Err(SettleError { verb: REJECT, detail: why.into(), fault: SettleFault::Broker })
+                }
+            };
+            let told = result.as_ref().map(|_| ()).map_err(Clone::clone);
             self.book.handle_settled(now, id, result);
+            self.note_settled(id, verb, told);
         }
+    }
+
+    /// Tells a sink that wants to know what the broker said.
+    fn note_settled(&mut self, id: DeliveryId, verb: &'static str, result: Result<(), SettleError>) {
+        let book = &self.book;
+        self.sink.note(|| {
+            if verb != Verb::Renew(Duration::ZERO).name() {
+                return Notice::Settled { id, result };
+            }
+            let result = result.map_err(RenewError::Settle);
+            let result = result.and_then(|()| book.lease_end(id).ok_or(RenewError::LeaseGone));
+            Notice::Renewed { id, result }
+        });
     }
 
     /// Looks whether the broker serves the flow, when it is time to.
     fn look_at_source(&mut self) {
         let now = self.clock.now();
-        if self.state != FlowState::Running || now < self.look_due {
+        if !self.state.is_live() || now < self.look_due {
             return;
         }
         self.look_due = now + LOOK_INTERVAL;
@@ -347,13 +415,29 @@ impl Turner {
 
     /// Does what the book asks. True when it has more to decide than fits one turn.
     fn act(&mut self) -> bool {
-        let more = self.decide();
-        self.renew();
-        self.emit();
-        self.settle();
+        // First, so that the endings of what is decided now are told to whoever has just begun to look on.
+        self.endings.set_on(self.is_observed() || self.taps.want_endings());
+        let mut more = self.decide();
+        for round in 1.. {
+            self.renew();
+            let mut moved = self.emit();
+            moved |= self.settle();
+            moved |= self.note_events();
+            if !moved && round > 1 {
+                break;
+            }
+            if round >= ROUNDS_PER_TURN {
+                more = true;
+                break;
+            }
+        }
         self.receive();
-        self.note_events();
         self.tell_endings();
+        let mut told = self.sink.notify();
+        if let Some(dead_letters) = &mut self.dead_letters {
+            told &= dead_letters.notify();
+        }
+        self.notices_due = (!told).then(|| self.clock.now() + NOTICES_RETRY);
         more
     }
 
@@ -415,14 +499,17 @@ impl Turner {
         }
     }
 
-    fn emit(&mut self) {
+    /// Gives the sink what it has room for; true when that was anything.
+    fn emit(&mut self) -> bool {
         let now = self.clock.now();
+        let mut emitted = false;
         loop {
             let room = self.sink.room().min(EMISSIONS_PER_BATCH);
             let batch: Vec<Emission> = std::iter::from_fn(|| self.book.poll_emit(now)).take(room).collect();
             if batch.is_empty() {
-                return;
+                return emitted;
             }
+            emitted = true;
             let count = batch.len() as u64;
             self.totals.emitted += count;
             for emission in &batch {
@@ -437,52 +524,32 @@ impl Turner {
         }
     }
 
-    fn settle(&mut self) {
+    /// Sends what is to be settled; true when that was anything.
+    fn settle(&mut self) -> bool {
         let now = self.clock.now();
+        let mut polled = false;
         loop {
             let room = self.settling.room();
-            let mut batch: Vec<Settlement> = Vec::new();
+            let mut batch: Vec<Told> = Vec::new();
             if let Some(dead_letters) = &mut self.dead_letters {
                 batch.extend(std::iter::from_fn(|| dead_letters.poll_settle()).take(room));
             }
-            let taken = batch.len();
-            self.book.poll_settle_batch(now, room - taken, &mut batch);
-            let is_last = batch.is_empty();
-            let rejected =
-                batch.split_off(taken).into_iter().filter_map(|settlement| self.divert_rejected(settlement));
-            let rest: Vec<Settlement> = rejected.collect();
-            batch.extend(rest);
+            let mut settlements: Vec<Settlement> = Vec::new();
+            self.book.poll_settle_batch(now, room - batch.len(), &mut settlements);
+            let is_last = batch.is_empty() && settlements.is_empty();
+            for settlement in settlements {
+                batch.extend(self.route(now, settlement));
+            }
             if let Some(dead_letters) = &mut self.dead_letters {
-                dead_letters.emit(now, &self.options.key_rule);
+                dead_letters.emit();
             }
             if is_last {
-                return;
+                return polled;
             }
+            polled = true;
             if !batch.is_empty() {
                 self.settling.send(batch);
             }
-        }
-    }
-
-    /// Sends a rejected delivery to the dead-letter sink where the broker has no dead letters of its own; gives back
-    /// what goes straight to the broker.
-    fn divert_rejected(&mut self, settlement: Settlement) -> Option<Settlement> {
-        let Verb::Reject { reason } = &settlement.verb else { return Some(settlement) };
-        let native = self.settler.support(&settlement.verb) == Support::Native;
-        let diverted = !native && self.dead_letters.is_some();
-        self.telemetry.emit(Rejected {
-            flow: &self.options.name,
-            message_id: settlement.message.id.as_str(),
-            key: &self.options.key_rule.key_of(&settlement.message),
-            reason,
-            dead_letter: if native { Some("broker") } else { self.options.dead_letter_name.as_deref() },
-        });
-        match &mut self.dead_letters {
-            Some(dead_letters) if diverted => {
-                dead_letters.push(settlement);
-                None
-            }
-            _ => Some(settlement),
         }
     }
 
@@ -497,13 +564,22 @@ impl Turner {
         }
     }
 
-    fn note_events(&mut self) {
+    /// Counts what happened beside the regular road; true when a lease ended, which may free others.
+    fn note_events(&mut self) -> bool {
+        let mut freed = false;
         while let Some(event) = self.book.poll_event() {
+            freed |= matches!(event, BookEvent::Expired { .. });
             if let BookEvent::Bug { what, id } = &event {
                 self.telemetry.emit(BookBug { flow: &self.options.name, what, id: *id });
             }
-            if let BookEvent::Expired { message, .. } = &event {
+            if let BookEvent::Expired { id, message, stage, .. } = &event {
                 self.endings.handle_expired(self.clock.now(), message);
+                if *stage == Stage::Emitted {
+                    self.sink.note(|| Notice::Expired { id: *id });
+                }
+            }
+            if let BookEvent::Undone { id, .. } = &event {
+                self.sink.note(|| Notice::Void { id: *id, cause: VoidCause::Overtaken });
             }
             let Some((cause, count)) = irregularity(&event) else { continue };
             match cause {
@@ -513,21 +589,26 @@ impl Turner {
             }
             self.progress.irregularity(cause, count);
         }
+        freed
     }
 
-    /// Tells policies that want to know how deliveries ended.
+    /// Whether a policy wants to know how deliveries ended.
+    fn is_observed(&self) -> bool {
+        self.decider.observes() || self.renewer.as_ref().is_some_and(Renewer::observes)
+    }
+
+    /// Tells policies and onlookers that want to know how deliveries ended.
     fn tell_endings(&mut self) {
-        let renewer_observes = self.renewer.as_ref().is_some_and(Renewer::observes);
-        self.endings.set_on(self.decider.observes() || renewer_observes);
         let now = self.clock.now();
         while let Some(batch) = self.endings.poll_batch(now) {
             self.decider.observe(now, &self.clock, &batch);
             if let Some(renewer) = &mut self.renewer {
                 renewer.observe(now, &self.clock, &batch);
             }
+            self.taps.show_endings(&batch);
         }
         let dropped = self.endings.take_dropped();
-        if dropped > 0 {
+        if dropped > 0 && self.is_observed() {
             self.progress.irregularity(Irregularity::Unobserved, dropped);
         }
     }
@@ -546,6 +627,7 @@ impl Turner {
         });
         let mut status = self.status.lock();
         status.state = self.state;
+        status.pause = self.pause;
         status.joined = self.presence.is_served();
         status.in_flight = counts.in_flight;
         status.in_flight_bytes = counts.in_flight_bytes;
@@ -570,55 +652,11 @@ impl Turner {
             }
         }
     }
+}
 
-    // === the end ===
-
-    async fn start_draining(&mut self) {
-        if self.state == FlowState::Running {
-            self.state = FlowState::Draining;
-            self.say_state(None);
-            let (arrivals, broken_off) = self.workers.stop().await;
-            for arrival in arrivals {
-                self.handle_arrival(arrival);
-            }
-            for granted in broken_off {
-                self.handle_received(granted, Vec::new());
-            }
-            self.book.handle_drain(self.clock.now());
-        }
-    }
-
-    async fn fail(&mut self, reason: String) {
-        self.failure.get_or_insert(reason);
-        self.start_draining().await;
-    }
-
-    /// Whether nothing is left to do: all settled, or all that could be when the sink is gone.
-    fn is_finished(&self) -> bool {
-        let sink_done = self.book.is_drained() || self.sink.has_ended();
-        let dead_letters_done = self.dead_letters.as_ref().is_none_or(DeadLetters::is_idle);
-        self.state == FlowState::Draining && sink_done && dead_letters_done && self.settling.is_idle()
-    }
-
-    async fn finish(mut self) {
-        self.sink.close().await;
-        if let Some(dead_letters) = &mut self.dead_letters {
-            dead_letters.close().await;
-        }
-        self.state = if self.failure.is_some() { FlowState::Failed } else { FlowState::Stopped };
-        self.publish();
-        self.telemetry.emit(Joined { flow: &self.options.name, state: JoinState::Left });
-        let failure = self.failure.take();
-        let mut status = self.status.lock();
-        status.joined = false;
-        status.remarks.extend(failure.clone());
-        drop(status);
-        self.say_state(failure.as_deref());
-    }
-
-    fn say_state(&self, reason: Option<&str>) {
-        self.telemetry.emit(StateChanged { flow: &self.options.name, state: self.state.name(), reason });
-    }
+/// How a sink ended that should not have.
+fn sentence(ended: Result<(), SinkError>, plainly: &str) -> String {
+    ended.map_or_else(|error| error.to_string(), |()| plainly.to_owned())
 }
 
 /// The metric that a book's event counts in, and by how much; none for what is counted where it happens.
@@ -633,7 +671,7 @@ const fn irregularity(event: &BookEvent) -> Option<(Irregularity, u64)> {
         BookEvent::Redelivered { .. } => (Irregularity::Redelivered, 1),
         BookEvent::Rerun { kind: RerunKind::Duplicate, .. } => (Irregularity::Duplicate, 1),
         BookEvent::Rerun { .. } => (Irregularity::Rerun, 1),
-        BookEvent::SettleFailed { .. } => return None,
+        BookEvent::SettleFailed { .. } | BookEvent::Undone { .. } => return None,
         BookEvent::Bug { .. } => (Irregularity::Bug, 1),
     })
 }

@@ -7,9 +7,10 @@ use tidegate_config::Config;
 use tidegate_connector::Clock;
 use tidegate_connector::options::PolicyUse;
 use tidegate_policy::{Engine, EngineOptions, Mode, OnError, PolicyHost, PolicySpec, Probation, World};
-use tidegate_rocketmq::{Resolving, SourceOptions};
+use tidegate_rocketmq::{AckClient, ClientOptions, Resolving, SourceOptions};
 use tidegate_telemetry::Telemetry;
 
+use super::downstream::ack_clients;
 use super::{StartError, source_options};
 
 /// The credential resolvers of a configuration, for those who talk to its brokers without running its flows. Nothing
@@ -45,12 +46,34 @@ impl Resolvers {
     }
 }
 
+impl Resolvers {
+    /// Who can settle receipts, with keys from their resolvers.
+    ///
+    /// # Errors
+    /// As [`ack_clients`], and when a resolver's thread cannot be had.
+    pub fn ack_clients(&self, config: &Config) -> Result<Vec<AckClient>, StartError> {
+        let mut clients = ack_clients(config)?;
+        for client in &mut clients {
+            resolve_client_keys(&self.0, &mut client.client)?;
+        }
+        Ok(clients)
+    }
+}
+
 /// The configuration has been checked, so that a resolver that a source names is there.
 pub(super) fn resolve_keys(policies: &PolicyHost, options: &mut SourceOptions) -> Result<(), StartError> {
-    if let Some(policy) = &options.client.credentials_resolver
+    resolve_client_keys(policies, &mut options.client)
+}
+
+/// The same for any client of a broker.
+pub(super) fn resolve_client_keys(
+    policies: &PolicyHost,
+    client: &mut ClientOptions,
+) -> Result<(), StartError> {
+    if let Some(policy) = &client.credentials_resolver
         && let Some(resolver) = policies.resolver(policy).map_err(StartError::Policies)?
     {
-        options.client.credentials = Arc::new(Resolving::new(Arc::new(resolver)));
+        client.credentials = Arc::new(Resolving::new(Arc::new(resolver)));
     }
     Ok(())
 }

@@ -66,7 +66,7 @@ pub(crate) struct RecordArgs {
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: PathBuf,
     /// For how long
-    #[arg(long = "for", value_name = "DURATION", default_value = "60s", value_parser = recording_length)]
+    #[arg(long = "for", value_name = "DURATION", default_value = "60s", value_parser = length)]
     pub(crate) length: Duration,
     /// End after so many decisions
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
@@ -93,16 +93,18 @@ numbers, and what became of the message. It has properties and the beginnings of
 host. The flow does not wait for it: what cannot be taken in at the flow's speed is left out and counted, and a sample of
 the keys helps. Ctrl-C ends it early. A policy with a memory is replayed most truly from the flow's first message on.";
 
-fn recording_length(text: &str) -> Result<Duration, String> {
+/// How long a recording or a tap is to take.
+pub(super) fn length(text: &str) -> Result<Duration, String> {
     let length = tidegate_connector::units::parse_duration(text).map_err(|error| error.to_string())?;
     let max = RecordingWanted::LENGTH_MAX;
     if RecordingWanted::takes(length) {
         return Ok(length);
     }
-    Err(format!("a recording takes 1ms to {} minutes", max.as_secs() / 60))
+    Err(format!("it takes 1ms to {} minutes", max.as_secs() / 60))
 }
 
-fn part(text: &str) -> Result<f64, String> {
+/// A part of all keys.
+pub(super) fn part(text: &str) -> Result<f64, String> {
     match text.parse() {
         Ok(part) if RecordingWanted::samples(part) => Ok(part),
         _ => Err("must be above 0 and at most 1".to_owned()),

@@ -2,9 +2,10 @@
 
 mod ago;
 mod diff;
+pub(super) mod lines;
 mod record;
 mod status;
-mod table;
+pub(super) mod table;
 
 use anyhow::anyhow;
 use serde_json::Value;
@@ -16,9 +17,9 @@ use crate::cli::{AdminArgs, LiveCommand};
 use crate::exit::Failure;
 use crate::output::Output;
 
-const RED: u8 = 31;
-const GREEN: u8 = 32;
-const YELLOW: u8 = 33;
+pub(super) const RED: u8 = 31;
+pub(super) const GREEN: u8 = 32;
+pub(super) const YELLOW: u8 = 33;
 
 pub(crate) fn run(command: &LiveCommand, output: &Output) -> Result<(), Failure> {
     match command {
@@ -68,7 +69,7 @@ pub(crate) fn run(command: &LiveCommand, output: &Output) -> Result<(), Failure>
     }
 }
 
-fn look(path: &str, admin: &AdminArgs) -> Result<Value, Failure> {
+pub(super) fn look(path: &str, admin: &AdminArgs) -> Result<Value, Failure> {
     block_on(async { AdminClient::new(&admin.address).get(path).await })
 }
 
@@ -77,7 +78,7 @@ fn change(policy: &str, action: &str, admin: &AdminArgs) -> Result<Answer, Failu
     block_on(async { AdminClient::new(&admin.address).post(&path).await })
 }
 
-fn tell(body: &Value, output: &Output, sentence: impl FnOnce() -> String) -> Result<(), Failure> {
+pub(super) fn tell(body: &Value, output: &Output, sentence: impl FnOnce() -> String) -> Result<(), Failure> {
     output.data(&if output.is_json() { body.to_string() } else { sentence() });
     Ok(())
 }
@@ -143,7 +144,7 @@ fn show_rungs(report: &Value, output: &Output) {
 }
 
 /// A string of an answer; empty when it is none.
-fn text(value: &Value) -> &str {
+pub(super) fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }
 

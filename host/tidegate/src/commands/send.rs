@@ -4,40 +4,23 @@ use std::io::{BufRead as _, Read as _};
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
-use secrecy::SecretString;
 use serde_json::json;
 use tidegate_connector::Clock;
 use tidegate_model::Timestamp;
-use tidegate_rocketmq::{
-    ClientOptions, Endpoints, Fixed, Keys, OptionNames, Outgoing, Producer, SendError, Tls, Trust,
-};
+use tidegate_rocketmq::{ClientOptions, Outgoing, Producer, SendError};
 use tidegate_telemetry::Telemetry;
 
-use super::block_on;
+use super::{block_on, client};
 use crate::cli::SendArgs;
 use crate::exit::Failure;
 use crate::output::{Output, talk};
 
-/// Where the secret key is read from: never an argument, which every user of the machine can see.
-const SECRET_KEY_VARIABLE: &str = "TIDEGATE_SECRET_KEY";
 /// Messages in one request.
 const BATCH: usize = 32;
 /// The longest line of standard input, in bytes. More than any server takes, which says its own limit.
 const LINE_BYTES_MAX: u64 = 64 << 20;
-/// What errors call the options here.
-const FLAGS: OptionNames = OptionNames {
-    endpoints: "--endpoints",
-    tls: "--tls",
-    tls_ca_file: "--tls-ca-file",
-    tls_cert_file: None,
-    tls_key_file: None,
-    access_key: "--access-key",
-    secret_key: SECRET_KEY_VARIABLE,
-    request_timeout: None,
-};
-
 pub(crate) fn run(args: &SendArgs, output: &Output) -> Result<(), Failure> {
-    let options = client_options(args)?;
+    let options = client::options(&args.endpoints, &args.client)?;
     block_on(send(args, options, output))
 }
 
@@ -234,25 +217,4 @@ impl Pace {
         tokio::time::sleep_until(began + Duration::from_secs_f64(self.due as f64 / per_second as f64)).await;
         self.due += messages;
     }
-}
-
-fn client_options(args: &SendArgs) -> Result<ClientOptions, Failure> {
-    let endpoints = Endpoints::parse(&args.endpoints)
-        .with_context(|| format!("--endpoints `{}`", args.endpoints))
-        .map_err(Failure::config)?;
-    let mut options = ClientOptions { names: &FLAGS, ..ClientOptions::new(endpoints) };
-    if let Some(access_key) = &args.access_key {
-        let secret_key = std::env::var(SECRET_KEY_VARIABLE).map_err(|_| {
-            Failure::config(anyhow!(
-                "--access-key needs the secret key in the variable {SECRET_KEY_VARIABLE}"
-            ))
-        })?;
-        let keys = Keys::new(access_key.as_str(), SecretString::from(secret_key));
-        options.credentials = std::sync::Arc::new(Fixed::new(keys));
-    }
-    if args.tls || args.tls_ca_file.is_some() {
-        let trust = args.tls_ca_file.clone().map_or(Trust::SystemRoots, Trust::CaFile);
-        options.tls = Tls::On { trust, identity: None };
-    }
-    Ok(options)
 }

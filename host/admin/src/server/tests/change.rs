@@ -1,7 +1,7 @@
 //! What operators change, and what browsers must not.
 
 use super::*;
-use crate::operate::RecordingWanted;
+use crate::operate::{RecordingWanted, TapWanted, Verdict};
 
 const RELOAD: &str = "/api/policies/{name}/reload";
 
@@ -91,9 +91,12 @@ async fn a_flow_without_shadows_has_no_comparisons() {
 const RECORDING: &str = "/api/flows/{name}/recording";
 
 async fn record(server: &Server, flow: &str, body: &str) -> Answer {
+    look_on(server, flow, "recording", body).await
+}
+
+async fn look_on(server: &Server, flow: &str, how: &str, body: &str) -> Answer {
     let length = body.len();
-    let head =
-        format!("POST /api/flows/{flow}/recording HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n");
+    let head = format!("POST /api/flows/{flow}/{how} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n");
     send(server.address(), &format!("{head}content-length: {length}\r\n\r\n{body}")).await
 }
 
@@ -148,6 +151,60 @@ async fn a_recording_that_is_misunderstood_or_impossible_does_not_begin() {
     assert_described(RECORDING, &unknown);
     let got = ask(server.address(), "GET", "/api/flows/first/recording").await;
     assert_eq!(got.status, 405);
+}
+
+const TAP: &str = "/api/flows/{name}/tap";
+
+#[tokio::test]
+async fn a_tap_is_given_out_as_it_comes_to_be() {
+    let server = start(options()).await;
+    let body = r#"{"length-ms": 100, "key": "tenant-*", "verdicts": ["reject", "stop"], "body-bytes": 9}"#;
+    let answer = look_on(&server, "first", "tap", body).await;
+    assert_eq!((answer.status, answer.header("content-type")), (200, Some("application/x-ndjson")));
+    assert_described(TAP, &answer);
+    let wanted = TapWanted {
+        length: Duration::from_millis(100),
+        key: Some("tenant-*".to_owned()),
+        verdicts: vec![Verdict::Reject, Verdict::Stop],
+        body_bytes: 9,
+        ..TapWanted::default()
+    };
+    assert!(answer.body.contains(&format!("{wanted:?}\n")) && answer.body.contains("over\n"), "{answer:?}");
+    for (flow, body, status, word) in [
+        ("first", r#"{"verdicts": ["delivered"]}"#, 400, "delivered"),
+        ("first", r#"{"length-ms": 0}"#, 400, "length-ms"),
+        ("first", "[]", 400, "what is to be shown is not understood"),
+        ("second", "", 409, "look on at this flow already"),
+        ("nobody", "", 404, "no flow `nobody`"),
+    ] {
+        let answer = look_on(&server, flow, "tap", body).await;
+        assert_eq!(answer.status, status, "{answer:?}");
+        assert!(answer.json()["error"].as_str().expect("a text").contains(word), "{answer:?}");
+        assert_described(TAP, &answer);
+    }
+}
+
+#[tokio::test]
+async fn flows_are_paused_resumed_and_drained() {
+    let server = start(options()).await;
+    for (action, state) in [("pause", "paused"), ("resume", "running"), ("drain", "stopped")] {
+        let path = format!("/api/flows/{{name}}/{action}");
+        let answer = ask(server.address(), "POST", &format!("/api/flows/first/{action}")).await;
+        let told = json!({ "flow": "first", "state": state, "changed": true, "in-flight": 3 });
+        assert_eq!((answer.status, answer.json()), (200, told));
+        assert_described(&path, &answer);
+        let answer = ask(server.address(), "POST", &format!("/api/flows/second/{action}")).await;
+        let (status, told) = if action == "drain" {
+            (200, json!({ "flow": "second", "state": "draining", "changed": false, "in-flight": 3 }))
+        } else {
+            (409, json!({ "error": "the flow is draining" }))
+        };
+        assert_eq!((answer.status, answer.json()), (status, told));
+        assert_described(&path, &answer);
+        let answer = ask(server.address(), "POST", &format!("/api/flows/nobody/{action}")).await;
+        assert_eq!(answer.status, 404);
+        assert_described(&path, &answer);
+    }
 }
 
 async fn pause(server: &Server, host: &str, headers: &str) -> Answer {

@@ -8,11 +8,12 @@ use futures::StreamExt as _;
 use futures::stream::{self, BoxStream};
 
 use crate::operate::{
-    Operate, OperateError, PauseView, RecordingWanted, ReloadView, RollbackView, RungOutcome, RungView,
+    FlowChange, Operate, OperateError, PauseView, RecordingWanted, ReloadView, RollbackView, RungOutcome,
+    RungView, TapWanted,
 };
 use crate::view::{
     Breaker, CallFailure, ComparisonView, DifferenceView, FlowState, FlowTotals, FlowView, Generation,
-    Inspect, Kept, KeyCount, Origin, PairCount, PolicyMode, PolicyState, PolicyView, Refusal,
+    Inspect, Kept, KeyCount, Origin, PairCount, PausedBy, PolicyMode, PolicyState, PolicyView, Refusal,
 };
 
 /// A host with two flows and two policies, one of each in trouble or not.
@@ -20,6 +21,13 @@ use crate::view::{
 pub(super) struct Host {
     pub(super) second: FlowState,
     pub(super) joined: bool,
+    pub(super) paused_by: Option<PausedBy>,
+}
+
+impl Host {
+    pub(super) const fn new(second: FlowState, joined: bool) -> Self {
+        Self { second, joined, paused_by: None }
+    }
 }
 
 impl Inspect for Host {
@@ -31,6 +39,7 @@ impl Inspect for Host {
             shadow: (name == "first").then(|| "new".to_owned()),
             sink: "workers".to_owned(),
             state,
+            paused_by: self.paused_by.filter(|_| name == "second"),
             joined: self.joined || name == "first",
             remarks: remarks.iter().map(ToString::to_string).collect(),
             in_flight: 3,
@@ -43,6 +52,7 @@ impl Inspect for Host {
         };
         let remarks: &[&str] = match self.second {
             FlowState::Failed => &["standard output is closed"],
+            FlowState::Paused => &["it paused itself"],
             FlowState::Running if !self.joined => &["not connected yet to the cluster behind b:8081"],
             _ => &[],
         };
@@ -185,23 +195,49 @@ impl Operate for Host {
         Ok(PauseView { policy: known(policy)?.to_owned(), paused, changed: true })
     }
 
-    /// Says what is wanted, and at the end of its time that it is over.
     fn record(&self, flow: &str, wanted: RecordingWanted) -> Result<BoxStream<'static, Bytes>, OperateError> {
-        match flow {
-            "first" => {}
-            "second" => {
-                return Err(OperateError::Conflict("8 others look on at this flow already".to_owned()));
-            }
-            _ => return Err(OperateError::Unknown(format!("there is no flow `{flow}` in this host"))),
-        }
-        let length = wanted.length;
-        let told = stream::once(async move { Bytes::from(format!("{wanted:?}\n")) });
-        let over = stream::once(async move {
-            tokio::time::sleep(length.min(Duration::from_secs(5))).await;
-            Bytes::from_static(b"over\n")
-        });
-        Ok(told.chain(over).boxed())
+        lines(flow, wanted.length, format!("{wanted:?}\n"))
     }
+
+    fn tap(&self, flow: &str, wanted: TapWanted) -> Result<BoxStream<'static, Bytes>, OperateError> {
+        lines(flow, wanted.length, format!("{wanted:?}\n"))
+    }
+
+    fn set_flow_paused(&self, flow: &str, paused: bool) -> Result<FlowChange, OperateError> {
+        let state = if paused { FlowState::Paused } else { FlowState::Running };
+        change(flow, state)
+    }
+
+    fn drain_flow(&self, flow: &str) -> Result<FlowChange, OperateError> {
+        change(flow, FlowState::Stopped)
+    }
+}
+
+/// `second` is draining and takes no orders.
+fn change(flow: &str, state: FlowState) -> Result<FlowChange, OperateError> {
+    match flow {
+        "first" => Ok(FlowChange { flow: flow.to_owned(), state, changed: true, in_flight: 3 }),
+        "second" if state == FlowState::Stopped => {
+            Ok(FlowChange { flow: flow.to_owned(), state: FlowState::Draining, changed: false, in_flight: 3 })
+        }
+        "second" => Err(OperateError::Conflict("the flow is draining".to_owned())),
+        _ => Err(OperateError::Unknown(format!("there is no flow `{flow}` in this host"))),
+    }
+}
+
+/// What is wanted, and at the end of its time that it is over.
+fn lines(flow: &str, length: Duration, wanted: String) -> Result<BoxStream<'static, Bytes>, OperateError> {
+    match flow {
+        "first" => {}
+        "second" => return Err(OperateError::Conflict("8 others look on at this flow already".to_owned())),
+        _ => return Err(OperateError::Unknown(format!("there is no flow `{flow}` in this host"))),
+    }
+    let told = stream::once(async move { Bytes::from(wanted) });
+    let over = stream::once(async move {
+        tokio::time::sleep(length.min(Duration::from_secs(5))).await;
+        Bytes::from_static(b"over\n")
+    });
+    Ok(told.chain(over).boxed())
 }
 
 fn known(policy: &str) -> Result<&str, OperateError> {

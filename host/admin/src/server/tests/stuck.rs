@@ -4,7 +4,9 @@ use axum::body::Bytes;
 use futures::stream::BoxStream;
 
 use super::*;
-use crate::operate::{OperateError, PauseView, RecordingWanted, ReloadView, RollbackView};
+use crate::operate::{
+    FlowChange, OperateError, PauseView, RecordingWanted, ReloadView, RollbackView, TapWanted,
+};
 use crate::view::{ComparisonView, FlowView, Inspect, PolicyView};
 
 /// A host whose flows are stuck until the sender is dropped, and that fails on its policies.
@@ -44,6 +46,18 @@ impl Operate for Stuck {
         _flow: &str,
         _wanted: RecordingWanted,
     ) -> Result<BoxStream<'static, Bytes>, OperateError> {
+        panic!("a bug");
+    }
+
+    fn tap(&self, _flow: &str, _wanted: TapWanted) -> Result<BoxStream<'static, Bytes>, OperateError> {
+        panic!("a bug");
+    }
+
+    fn set_flow_paused(&self, _flow: &str, _paused: bool) -> Result<FlowChange, OperateError> {
+        panic!("a bug");
+    }
+
+    fn drain_flow(&self, _flow: &str) -> Result<FlowChange, OperateError> {
         panic!("a bug");
     }
 }

@@ -1,7 +1,8 @@
-use tidegate_model::{Deferral, Verdict};
-use tidegate_policy::RecordingReader;
+use tidegate_model::{Deferral, Message, Standing, Timestamp, Verdict};
+use tidegate_policy::{EndCause, RecordingReader};
 
 use super::*;
+use crate::flow::feed::AROUND_BYTES;
 use crate::flow::tap::Taps;
 
 /// A recording of a flow that is only its onlookers.
@@ -47,7 +48,7 @@ impl Stage {
             seed: number,
         };
         let deferral = Deferral { delay: Duration::from_millis(5), reason: "busy".into() };
-        self.taps.show(&question, &Answer::Verdict(Verdict::Defer(deferral)));
+        self.taps.show(&question, &Answer::Verdict(Verdict::Defer(deferral)), Origin::Policy);
     }
 
     /// Everything up to the end.

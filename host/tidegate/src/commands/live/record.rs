@@ -10,6 +10,7 @@ use tidegate_admin::RecordingWanted;
 use tidegate_policy::{End, EndCause};
 
 use super::block_on;
+use super::lines::Lines;
 use crate::admin_client::{AdminClient, segment};
 use crate::cli::RecordArgs;
 use crate::exit::Failure;
@@ -127,17 +128,13 @@ struct Taken {
     lines: u64,
     /// The last of them.
     last: Vec<u8>,
-    /// What came after it.
-    rest: Vec<u8>,
+    pieces: Lines,
 }
 
 impl Taken {
     /// Takes what came; gives the lines that are whole now.
     fn note(&mut self, bytes: &[u8]) -> Vec<u8> {
-        self.rest.extend_from_slice(bytes);
-        let end = self.rest.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
-        let rest = self.rest.split_off(end);
-        let whole = std::mem::replace(&mut self.rest, rest);
+        let whole = self.pieces.note(bytes);
         let mut lines = whole.split_inclusive(|byte| *byte == b'\n');
         if let Some(last) = lines.next_back() {
             self.lines += 1 + lines.count() as u64;

@@ -1,7 +1,7 @@
 //! Rows whose columns stand below each other.
 
 /// The lines of a table. Its last column is as wide as it wants to be.
-pub(super) fn lines(rows: &[Vec<String>]) -> Vec<String> {
+pub(in crate::commands) fn lines(rows: &[Vec<String>]) -> Vec<String> {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width =
         |column: usize| rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max();

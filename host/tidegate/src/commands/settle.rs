@@ -1,0 +1,207 @@
+//! `tidegate ack`, `defer`, `reject`, `release`: settles by receipt, straight at the broker.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::anyhow;
+use serde_json::json;
+use tidegate_connector::{Clock, ReceiptSettler as _, SettleByReceipt};
+use tidegate_model::{Receipt, ReceiptKey, SettleError, SettleFault, Verb};
+use tidegate_pipeline::Resolvers;
+use tidegate_rocketmq::{AckClient, AckPool, AckScope};
+use tidegate_telemetry::Telemetry;
+
+use super::receipts::{each_batch, key_at, key_of};
+use super::{block_on, client};
+use crate::catalog;
+use crate::cli::{DeferArgs, RejectArgs, SettleArgs};
+use crate::exit::Failure;
+use crate::output::{Output, talk};
+
+/// Receipts that are settled together.
+const BATCH: usize = 1000;
+
+pub(crate) fn ack(args: &SettleArgs, output: &Output) -> Result<(), Failure> {
+    block_on(settle(args, &Verb::Accept, output))
+}
+
+pub(crate) fn defer(args: &DeferArgs, output: &Output) -> Result<(), Failure> {
+    if args.delay < Duration::from_secs(1) {
+        return Err(Failure::config(anyhow!(
+            "--delay is 1s at least; `tidegate release` gives back at once"
+        )));
+    }
+    block_on(settle(&args.settle, &Verb::Defer(args.delay), output))
+}
+
+pub(crate) fn reject(args: &RejectArgs, output: &Output) -> Result<(), Failure> {
+    let reason = args.reason.as_str().into();
+    block_on(settle(&args.settle, &Verb::Reject { reason }, output))
+}
+
+pub(crate) fn release(args: &SettleArgs, output: &Output) -> Result<(), Failure> {
+    block_on(settle(args, &Verb::Release, output))
+}
+
+async fn settle(args: &SettleArgs, verb: &Verb, output: &Output) -> Result<(), Failure> {
+    let clock = Clock::start();
+    let telemetry = Telemetry::default();
+    // Resolvers live as long as the keys that they give.
+    let (clients, key, _resolvers) = prepare(args, clock, &telemetry).await?;
+    let pool = AckPool::start(clients, clock, telemetry).map_err(Failure::config)?;
+    let mut desk = Desk { pool, key, verb, output, counts: Counts::default() };
+    let settled = each_batch(&args.receipts, BATCH, async |batch| desk.settle(batch).await).await;
+    desk.pool.close().await;
+    settled?;
+    desk.counts.conclude(verb, output)
+}
+
+type Prepared = (Vec<AckClient>, Option<ReceiptKey>, Option<Resolvers>);
+
+/// Who settles, and the key to check receipts with. At a place that the user names nothing has to be checked: the
+/// receipt does not say where its keys go.
+async fn prepare(args: &SettleArgs, clock: Clock, telemetry: &Telemetry) -> Result<Prepared, Failure> {
+    let given_key = args.key_file.as_deref().map(key_at).transpose()?;
+    if let Some(endpoints) = &args.endpoints {
+        let client = client::options(endpoints, &args.client)?;
+        let endpoint = Some(client.endpoints.clone());
+        let name: Arc<str> = "command line".into();
+        return Ok((
+            vec![AckClient { name, client, scope: AckScope::Everything, endpoint }],
+            given_key,
+            None,
+        ));
+    }
+    if args.client.is_given() {
+        return Err(Failure::config(anyhow!(
+            "--access-key, --tls and --tls-ca-file go with --endpoints; a configuration has its own"
+        )));
+    }
+    let config = catalog::load(&args.config)?;
+    catalog::check_tls_files(&args.config, &config)?;
+    let key = match given_key {
+        Some(key) => key,
+        None => key_of(&config)?,
+    };
+    let resolvers = Resolvers::start(&config, clock, telemetry.clone()).await.map_err(Failure::runtime)?;
+    let clients = resolvers.ack_clients(&config).map_err(Failure::config)?;
+    if clients.is_empty() {
+        return Err(Failure::config(anyhow!(
+            "`{}` has no `[settlers.NAME]` and no source, so nothing says how to reach a broker",
+            args.config.display()
+        )));
+    }
+    Ok((clients, Some(key), Some(resolvers)))
+}
+
+/// Settles batches and says what came of each receipt.
+struct Desk<'a> {
+    pool: AckPool,
+    key: Option<ReceiptKey>,
+    verb: &'a Verb,
+    output: &'a Output,
+    counts: Counts,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    done: u64,
+    expired: u64,
+    refused: u64,
+    unreached: u64,
+}
+
+impl Desk<'_> {
+    async fn settle(&mut self, texts: Vec<String>) -> Result<(), Failure> {
+        let read = |text: &String| match &self.key {
+            Some(key) => Receipt::decode(text, key),
+            None => Receipt::decode_unverified(text),
+        };
+        let read: Vec<_> = texts.iter().map(read).collect();
+        let good = read.iter().filter_map(|receipt| receipt.as_ref().ok());
+        let batch = good.map(|receipt| SettleByReceipt { receipt: receipt.clone(), verb: self.verb.clone() });
+        let mut results = self.pool.settle(batch.collect()).await.into_iter();
+        for (text, receipt) in texts.iter().zip(read) {
+            match receipt {
+                Ok(receipt) => {
+                    let result = results.next().unwrap_or_else(|| Err(unsettled(self.verb)));
+                    self.tell(text, Some(&receipt), result.map(|_| ()));
+                }
+                Err(error) => {
+                    let detail = error.to_string().into();
+                    let fault = SettleFault::Refused;
+                    self.tell(text, None, Err(SettleError { verb: self.verb.name(), detail, fault }));
+                }
+            }
+        }
+        self.output.written()
+    }
+
+    fn tell(&mut self, text: &str, receipt: Option<&Receipt>, result: Result<(), SettleError>) {
+        let (status, detail) = match result {
+            Ok(()) => ("done", None),
+            Err(error) => {
+                let status = match error.fault {
+                    SettleFault::LeaseGone => "expired",
+                    SettleFault::Refused => "refused",
+                    SettleFault::Broker => "retry-later",
+                };
+                (status, Some(error.detail))
+            }
+        };
+        *match status {
+            "done" => &mut self.counts.done,
+            "expired" => &mut self.counts.expired,
+            "refused" => &mut self.counts.refused,
+            _ => &mut self.counts.unreached,
+        } += 1;
+        let message_id = receipt.map(|receipt| receipt.message_id.as_str());
+        if self.output.is_json() {
+            let line = json!({
+                "receipt": text, "message-id": message_id, "status": status, "detail": detail,
+            });
+            return self.output.data(&line.to_string());
+        }
+        // A receipt is long, and its message's id is what people look for.
+        let shown = message_id.map_or_else(|| shortened(text), str::to_owned);
+        self.output.data(&match detail {
+            None => format!("{status:<11}  {shown}"),
+            Some(detail) => format!("{status:<11}  {shown}  {detail}"),
+        });
+    }
+}
+
+impl Counts {
+    fn conclude(&self, verb: &Verb, output: &Output) -> Result<(), Failure> {
+        let Self { done, expired, refused, unreached } = self;
+        let failed = expired + refused + unreached;
+        let told = format!(
+            "{done} settled ({verb}), {expired} expired, {refused} refused, {unreached} to be tried again"
+        );
+        if failed == 0 {
+            if !output.is_json() {
+                talk(&told);
+            }
+            return Ok(());
+        }
+        Err(match (refused, unreached) {
+            (0, 0) => Failure::runtime(anyhow!("{told}; what expired comes again")),
+            (0, _) => Failure::environment(anyhow!("{told}")),
+            _ => Failure::runtime(anyhow!("{told}")),
+        })
+    }
+}
+
+fn unsettled(verb: &Verb) -> SettleError {
+    SettleError { verb: verb.name(), detail: "it was not sent".into(), fault: SettleFault::Broker }
+}
+
+/// The beginning of what was no receipt.
+fn shortened(text: &str) -> String {
+    const CHARS: usize = 24;
+    let mut shown: String = text.chars().take(CHARS).map(|c| if c.is_control() { '?' } else { c }).collect();
+    if text.chars().count() > CHARS {
+        shown.push('…');
+    }
+    shown
+}
