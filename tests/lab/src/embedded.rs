@@ -9,14 +9,14 @@ use anyhow::{Context as _, Result, ensure};
 use tempfile::TempDir;
 use tidegate_config::{Catalog, Connector};
 use tidegate_connector::{Clock, Sink};
-use tidegate_pipeline::{Extras, Host, Identity, Totals, sinks};
+use tidegate_pipeline::{Extras, Host, Identity, Totals};
 use tidegate_telemetry::Telemetry;
 
 use crate::configuration::Configuration;
 use crate::loopback::{GROUP, TOPIC};
 
 const CONNECTORS: &[Connector<'static>] =
-    &[Connector::source(&tidegate_rocketmq::TABLE), Connector::sink(&sinks::DISCARD)];
+    &[Connector::source(&tidegate_rocketmq::TABLE), Connector::sink(&tidegate_sinks::DISCARD)];
 /// Nothing is left to do when the measurement is over.
 const DRAIN_WITHIN: Duration = Duration::from_secs(5);
 

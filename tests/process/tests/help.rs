@@ -41,7 +41,7 @@ fn options_of_every_section_and_connector() {
     insta::assert_snapshot!("options", ended.stdout);
     let ended = run_to_end(directory.path(), &["--json", "options"]);
     let all: Vec<serde_json::Value> = serde_json::from_str(&ended.stdout).expect("JSON");
-    assert_eq!(all.len(), 6);
+    assert_eq!(all.len(), 9);
     for place in &all {
         let name = place["section"].as_str().or(place["connector"].as_str()).expect("a name");
         let ended = run_to_end(directory.path(), &["options", name]);

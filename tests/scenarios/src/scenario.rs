@@ -7,6 +7,7 @@ mod leases;
 mod ordering;
 mod plain_topics;
 mod properties;
+mod receipts;
 mod renewal;
 mod restarts;
 mod scale;
@@ -61,6 +62,9 @@ pub const ALL: &[Scenario] = scenarios! {
     Shared: flow::failures => a_policy_that_traps_defers_in_the_end,
     Shared: flow::failures => a_policy_that_loops_delivers_in_the_end,
     Shared: flow::failures => a_policy_that_loops_defers_in_the_end,
+    Shared: receipts => another_host_defers_renews_and_releases,
+    Shared: receipts => another_host_settles_thousands,
+    Shared: receipts => another_host_settles_and_takes_nothing,
     Shared: scale => two_thousand_lite_topics_with_a_backlog,
     Guarded: access => tls_with_the_clusters_own_authority,
     Guarded: access => an_unknown_certificate_is_refused_in_a_sentence,
@@ -71,6 +75,7 @@ pub const ALL: &[Scenario] = scenarios! {
     Guarded: flow::credentials => keys_change_while_messages_flow,
     Shared: plain_topics => a_normal_message_dies_after_its_attempts,
     Shared: plain_topics => a_rejected_normal_message_is_a_dead_letter,
+    Shared: receipts => another_host_rejects_a_normal_message,
     Shared: plain_topics => a_message_group_keeps_its_order,
     Shared: plain_topics => a_delayed_message_comes_at_its_time,
     Shared: takeover => another_client_gets_what_the_first_one_held,

@@ -11,7 +11,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 use tidegate_config::{Catalog, Config, Connector};
 use tidegate_connector::{Clock, Sink};
-use tidegate_pipeline::{DrainReport, Extras, FlowStatus, Host, Identity, sinks};
+use tidegate_pipeline::{DrainReport, Extras, FlowStatus, Host, Identity};
 use tidegate_policy::PolicyStatus;
 use tidegate_telemetry::Telemetry;
 use tokio::runtime::{Builder, Runtime};
@@ -23,8 +23,8 @@ use crate::broker::Login;
 
 const CONNECTORS: &[Connector<'static>] = &[
     Connector::source(&tidegate_rocketmq::TABLE),
-    Connector::sink(&sinks::STDOUT),
-    Connector::sink(&sinks::DISCARD),
+    Connector::sink(&tidegate_sinks::STDOUT),
+    Connector::sink(&tidegate_sinks::DISCARD),
 ];
 /// Where the repository keeps its policies.
 const POLICIES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../policies");

@@ -1,0 +1,197 @@
+//! Operators look at the flows of a running host, pause them, resume them and end them.
+#![allow(clippy::expect_used, reason = "in the helpers of a test, a failure is the test's failure")]
+
+use serde_json::{Value, json};
+use tidegate_devbroker::Broker;
+use tidegate_process_tests::{Ended, Home, PATIENCE, Program, Tenants, run_to_end, start_broker};
+use tidegate_test_guests::Guest;
+
+/// A host with one flow, and a way to send it messages.
+struct Stage {
+    home: Home,
+    program: Program,
+    admin: String,
+    tenants: Tenants,
+    broker: Broker,
+}
+
+impl Stage {
+    /// With these lines for the flow and after it.
+    async fn set(more: &str) -> Self {
+        let broker = start_broker().await;
+        let tenants = Tenants::of(&broker).await;
+        let home = Home::new();
+        home.write("policies/gate.wasm", Guest::rejecting("closed").component());
+        home.configure(&broker.address().to_string(), more);
+        let program = Program::start(home.path(), &["run"]);
+        let admin = program.admin().await;
+        Self { home, program, admin, tenants, broker }
+    }
+
+    /// Runs a command against the host.
+    async fn run(&self, arguments: &[&str]) -> Ended {
+        let directory = self.home.path().to_owned();
+        let mut all: Vec<_> = arguments.iter().map(|&argument| argument.to_owned()).collect();
+        all.extend(["--admin".to_owned(), self.admin.clone()]);
+        let running = tokio::task::spawn_blocking(move || {
+            let all: Vec<_> = all.iter().map(String::as_str).collect();
+            run_to_end(&directory, &all)
+        });
+        running.await.expect("the end of the command")
+    }
+
+    /// What a command says that succeeds.
+    async fn say(&self, arguments: &[&str]) -> String {
+        let ended = self.run(arguments).await;
+        assert_eq!((ended.code, &*ended.stderr), (Some(0), ""), "{ended:?}");
+        ended.stdout
+    }
+
+    /// The flow, once it is as it should be.
+    async fn flow(&self, is: impl Fn(&Value) -> bool) -> Value {
+        let deadline = tokio::time::Instant::now() + PATIENCE;
+        loop {
+            let flow = self.program.get("/api/flows").await["flows"][0].clone();
+            if is(&flow) {
+                return flow;
+            }
+            assert!(tokio::time::Instant::now() < deadline, "waited in vain: {flow}");
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        }
+    }
+
+    fn unacked(&self) -> usize {
+        self.broker.control().audit().unacked().count()
+    }
+
+    async fn metric(&self, sample: &str) -> bool {
+        let (_, metrics) = self.program.ask_as("GET", "/metrics").await;
+        metrics.lines().any(|line| line == sample)
+    }
+
+    async fn end(self) -> Ended {
+        let ended = self.program.terminate().await;
+        self.tenants.close().await;
+        self.broker.stop().await;
+        ended
+    }
+}
+
+#[test]
+fn help_of_every_command() {
+    let directory = tempfile::tempdir().expect("directory");
+    let mut text = String::new();
+    for command in
+        [&["flows"][..], &["flow"], &["flow", "pause"], &["flow", "resume"], &["flow", "drain"], &["tap"]]
+    {
+        let arguments: Vec<&str> = command.iter().copied().chain(["--help"]).collect();
+        let ended = run_to_end(directory.path(), &arguments);
+        assert_eq!((ended.code, &*ended.stderr), (Some(0), ""));
+        text.push_str(&format!("$ tidegate {}\n{}\n", arguments.join(" "), ended.stdout));
+    }
+    insta::assert_snapshot!(text);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_flow_is_paused_resumed_and_drained() {
+    let stage = Stage::set("").await;
+    stage.tenants.send("tenant", "first").await;
+    stage.program.wait_for_total("accepted", 1).await;
+    stage.flow(|flow| flow["joined"] == true).await;
+    let table = stage.say(&["flows"]).await;
+    let head = "NAME     SOURCE   POLICY  SINK  STATE    JOINED  IN FLIGHT  QUEUED  EMITTED  RECEIVED  ACCEPTED  DEFERRED  REJECTED\n";
+    let row = "tenants  tenants  -       out   running  yes     0          0       0        1         1         0         0\n";
+    assert_eq!(table, format!("{head}{row}"));
+    let body: Value = serde_json::from_str(&stage.say(&["flows", "--json"]).await).expect("JSON");
+    assert_eq!(
+        (&body["flows"][0]["state"], &body["flows"][0]["paused-by"]),
+        (&json!("running"), &Value::Null)
+    );
+    let rates = stage.say(&["flows", "--rates", "100ms", "--json"]).await;
+    let rates: Value = serde_json::from_str(&rates).expect("JSON");
+    assert_eq!(rates["flows"][0]["rates"]["received"], 0.0);
+
+    let told = stage.say(&["flow", "pause", "tenants"]).await;
+    assert_eq!(told, "tenants: paused; what workers hold is finished, the rest goes back to the broker\n");
+    assert_eq!(stage.say(&["flow", "pause", "tenants"]).await, "tenants: paused already\n");
+    let table = stage.say(&["flows"]).await;
+    assert!(table.contains(" paused "), "{table}");
+    assert!(table.contains("\n  tenants: an operator paused it: it receives nothing until"), "{table}");
+    assert_eq!(stage.program.ask("/readyz").await, (200, json!({ "ready": true, "reasons": [] })));
+    assert!(stage.metric("tidegate_flow_state{flow=\"tenants\",state=\"paused\"} 1").await);
+    stage.tenants.send("tenant", "second").await;
+    // Time for it to come by the receive that was under way.
+    tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+    assert_eq!((stage.unacked(), stage.program.lines().len()), (1, 1));
+
+    let told = stage.say(&["flow", "resume", "tenants", "--json"]).await;
+    let told: Value = serde_json::from_str(&told).expect("JSON");
+    assert_eq!(
+        told,
+        json!({ "flow": "tenants", "state": "running", "changed": true, "in-flight": told["in-flight"] })
+    );
+    assert_eq!(stage.say(&["flow", "resume", "tenants"]).await, "tenants: it was not paused\n");
+    stage.program.wait_for_total("accepted", 2).await;
+
+    let told = stage.say(&["flow", "drain", "tenants"]).await;
+    assert_eq!(told, "tenants: drained; the host goes on without it until it starts again\n");
+    assert_eq!(stage.say(&["flow", "drain", "tenants"]).await, "tenants: it is over already\n");
+    assert!(stage.say(&["flows"]).await.contains(" stopped "));
+    let refused = stage.run(&["flow", "resume", "tenants"]).await;
+    assert_eq!(refused.code, Some(1), "{refused:?}");
+    assert!(refused.stderr.contains("the flow is stopped: only one that goes on can be"), "{refused:?}");
+    let (status, readiness) = stage.program.ask("/readyz").await;
+    assert_eq!((status, &readiness["reasons"][0]["reason"]), (503, &json!("the flow has stopped")));
+
+    let unknown = stage.run(&["flow", "pause", "nobody"]).await;
+    assert_eq!(unknown.code, Some(2), "{unknown:?}");
+    assert!(unknown.stderr.contains("there is no flow `nobody` in this host"), "{unknown:?}");
+    let ended = stage.end().await;
+    assert_eq!((ended.code, ended.values()), (Some(0), vec!["first".to_owned(), "second".to_owned()]));
+}
+
+/// A policy that suddenly rejects everything does not empty the topic.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_flow_that_rejects_too_much_pauses_itself_until_somebody_has_looked() {
+    let more = "throttle = \"gate\"\ndead-letter = \"dead\"\ndead-letter-burst = 5\n\
+                [policies.gate]\ncomponent = \"gate.wasm\"\n[sinks.dead]\nconnector = \"stdout\"\n";
+    let stage = Stage::set(more).await;
+    for number in 0..20 {
+        stage.tenants.send(&format!("tenant-{number}"), &number.to_string()).await;
+    }
+    let flow = stage.flow(|flow| flow["state"] == "paused" && flow["in-flight"] == 0).await;
+    assert_eq!(flow["paused-by"], "dead-letters");
+    let remark = flow["remarks"][0].as_str().expect("a remark");
+    assert!(remark.contains("more than 5 messages were rejected within 60s"), "{remark}");
+    assert!(stage.metric("tidegate_flow_dead_letters_total{flow=\"tenants\",result=\"taken\"} 5").await);
+    assert!(stage.metric("tidegate_flow_dead_letter_pauses_total{flow=\"tenants\"} 1").await);
+    let (status, readiness) = stage.program.ask("/readyz").await;
+    let reason = readiness["reasons"][0]["reason"].as_str().expect("a reason");
+    assert!(status == 503 && reason.starts_with("the flow is paused: it paused itself"), "{readiness}");
+    stage.program.wait_for_log("it paused itself: more than 5 messages were rejected").await;
+    let deadline = tokio::time::Instant::now() + PATIENCE;
+    while stage.unacked() != 15 {
+        assert!(tokio::time::Instant::now() < deadline, "{} are open", stage.unacked());
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+    let lines = stage.program.lines();
+    let letter: Value = serde_json::from_str(&lines[0]).expect("JSON");
+    let told = &letter["dead-letter"];
+    assert_eq!(
+        (&told["flow"], &told["policy"], &told["reason"], &told["attempts"]),
+        (&json!("tenants"), &json!("gate"), &json!("closed"), &json!(1))
+    );
+
+    stage.home.write("policies/gate.new", Guest::default().component());
+    std::fs::rename(stage.home.file("policies/gate.new"), stage.home.file("policies/gate.wasm"))
+        .expect("in place");
+    stage.say(&["policy", "reload", "gate"]).await;
+    assert_eq!(stage.say(&["flow", "resume", "tenants"]).await, "tenants: it goes on\n");
+    stage.program.wait_for_total("accepted", 15).await;
+    stage.flow(|flow| flow["joined"] == true).await;
+    assert_eq!(stage.program.ask("/readyz").await.0, 200);
+    let ended = stage.end().await;
+    let mut values: Vec<u32> = ended.values().iter().map(|value| value.parse().expect("a number")).collect();
+    values.sort_unstable();
+    assert_eq!(values, (0..20).collect::<Vec<_>>(), "five dead letters and fifteen others");
+}
