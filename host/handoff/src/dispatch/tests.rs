@@ -277,8 +277,8 @@ impl World {
         }
     }
 
-    fn take(&mut self, step: Step) {
-        match step {
+    fn take(&mut self, step: &Step) {
+        match *step {
             Step::Join { credits: messages, bytes } => {
                 let credits = Credits { messages, bytes };
                 let worker = self.dispatcher.handle_join("w".into(), credits);
@@ -467,7 +467,7 @@ proptest! {
     ) {
         let mut world = World::new(Options { accepts_on_delivery, key_affinity, held_max: 20 });
         for step in steps {
-            world.take(step);
+            world.take(&step);
         }
         world.end();
     }
