@@ -98,7 +98,6 @@ pub mod pace;
 mod partitioner;
 mod renewal;
 mod rules;
-pub mod share;
 mod throttle;
 mod units;
 

@@ -23,35 +23,20 @@ pub struct Pace {
     pub jitter: f64,
 }
 
-/// What a message without a token waits for.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Wait {
-    /// Milliseconds until the next token is due.
-    pub token: u64,
-    /// Messages of the key that wait for one before it.
-    pub ahead: u64,
-}
-
 impl Pace {
     /// Takes one message's token from the bucket of `key`: `None` when it may pass, else the milliseconds to defer
     /// it by.
     #[must_use]
     pub fn take(&self, bucket: &str, key: &str, message: &Message) -> Option<u64> {
-        let Wait { token, ahead } = self.try_take(bucket, key, message)?;
-        Some(self.delay_of(token, ahead, clock::random()))
-    }
-
-    /// The same for policies that shape deferrals otherwise: what the message waits for.
-    #[must_use]
-    #[inline(always)]
-    pub fn try_take(&self, bucket: &str, key: &str, message: &Message) -> Option<Wait> {
         let limit = state::Limit { rate_per_second: self.rate_per_second, burst: self.burst.max(1.0) };
-        let token = state::take(bucket, key, 1.0, limit);
+        let wait = state::take(bucket, key, 1.0, limit);
         let waited_before = message.deferred() > 0;
-        let remembered = self.remembered();
-        if token == 0 {
-            if waited_before {
-                count_out(bucket, key, remembered);
+        // Whoever waits is counted until it passes, or until it should long have come again.
+        let remembered = self.max_delay.saturating_mul(2);
+        if wait == 0 {
+            // It may have been forgotten meanwhile.
+            if waited_before && state::get(bucket, key) > 0 {
+                state::add(bucket, key, -1, remembered);
             }
             return None;
         }
@@ -60,18 +45,7 @@ impl Pace {
         } else {
             state::add(bucket, key, 1, remembered) - 1
         };
-        Some(Wait { token, ahead: u64::try_from(ahead).unwrap_or(0) })
-    }
-
-    /// Counts out a message of `key` that was deferred and passes without a token, as when nobody has to be held back any
-    /// more. Without this those that still wait would be given later and later places.
-    pub fn leave(&self, bucket: &str, key: &str) {
-        count_out(bucket, key, self.remembered());
-    }
-
-    /// Whoever waits is counted until it passes, or until it should long have come again.
-    const fn remembered(&self) -> u64 {
-        self.max_delay.saturating_mul(2)
+        Some(self.delay_of(wait, u64::try_from(ahead).unwrap_or(0), clock::random()))
     }
 
     #[allow(clippy::manual_clamp, reason = "the panic of `clamp` costs 15 KB")]
@@ -87,14 +61,6 @@ impl Pace {
         // Only later, since earlier would find no token; and not beyond the longest.
         let chance = random as f64 / u64::MAX as f64;
         (base * (1.0 + self.jitter.max(0.0).min(1.0) * chance)).min(longest).max(1.0) as u64
-    }
-}
-
-/// Counts out one that waited.
-fn count_out(bucket: &str, key: &str, remembered: u64) {
-    // It may have been forgotten meanwhile.
-    if state::get(bucket, key) > 0 {
-        state::add(bucket, key, -1, remembered);
     }
 }
 
