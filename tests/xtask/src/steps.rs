@@ -26,8 +26,10 @@ pub(crate) const LIMIT: Duration = Duration::from_secs(45 * 60);
 pub(crate) const TESTS: &str = "test";
 /// Name of the step that does what the README says.
 const WALK: &str = "walk";
+/// Name of the step that runs workers in several languages.
+const WORKERS: &str = "workers";
 /// Names of the steps whose tests are counted.
-pub(crate) const COUNTED: [&str; 2] = [TESTS, WALK];
+pub(crate) const COUNTED: [&str; 3] = [TESTS, WALK, WORKERS];
 
 const GUESTS: [&str; 2] = ["--manifest-path", "guests/Cargo.toml"];
 const WASM: [&str; 2] = ["--target", "wasm32-unknown-unknown"];
@@ -35,6 +37,8 @@ const WASM: [&str; 2] = ["--target", "wasm32-unknown-unknown"];
 const ALL: &str = "--workspace";
 /// Turns on what starts real brokers.
 const REAL: [&str; 2] = ["--features", "real"];
+/// Workers wait most of the time, for leases to end: all languages go at once, however few cores there are.
+const AT_ONCE: [&str; 2] = ["--test-threads", "5"];
 const DENY_WARNINGS: [&str; 3] = ["--", "-D", "warnings"];
 
 /// The steps, with or without real brokers.
@@ -81,6 +85,21 @@ pub(crate) fn all(real: bool) -> Vec<Step> {
                 vec![
                     built.clone(),
                     cargo(&["test", ALL]).with(features).with(&["--test", "walkthrough", "--", "--ignored"]),
+                ],
+            )
+        },
+        Step {
+            slow: true,
+            ..step(
+                WORKERS,
+                "workers in Go, Java, JavaScript, Python and Rust lose nothing",
+                vec![
+                    built.clone(),
+                    cargo(&["build", ALL]).with(features).with(&["--example", "worker"]),
+                    cargo(&["test", ALL])
+                        .with(features)
+                        .with(&["--test", "languages", "--", "--ignored"])
+                        .with(&AT_ONCE),
                 ],
             )
         },

@@ -23,8 +23,8 @@ const JAVA: [(&str, &[&str], &str); 3] = [
     ),
     ("mvn", &["--version"], "`mvn` (install Maven 3.8 or newer; Debian: `apt-get install maven`)"),
 ];
-/// What policies in other languages are built with.
-const LANGUAGES: [(&str, &[&str], &str); 4] = [
+/// What policies and workers in other languages are built with.
+const LANGUAGES: [(&str, &[&str], &str); 5] = [
     ("bash", &["--version"], "`bash`, which runs the README's commands"),
     (
         "node",
@@ -32,6 +32,7 @@ const LANGUAGES: [(&str, &[&str], &str); 4] = [
         "`node` (install Node.js 20 or newer)",
     ),
     ("npm", &["--version"], "`npm` (it comes along with Node.js; Debian: `apt-get install npm`)"),
+    ("go", &["version"], "`go` (install Go 1.26 or newer; one from 1.21 on gets it by itself)"),
     (
         "python3",
         &["-c", "import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 10))"],

@@ -1,0 +1,211 @@
+//! Each worker takes messages, settles them as it should, and loses none: not when it is killed, and not when its host is.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "in the helpers of a test, a failure is the test's failure"
+)]
+#![allow(
+    clippy::print_stdout,
+    reason = "what took how long is shown beside a failure, and with `--nocapture`"
+)]
+
+use std::net::{Ipv4Addr, TcpListener};
+
+use tidegate_devbroker::{Audit, Broker, MessageRecord};
+use tidegate_process_tests::{GROUP, Home, Program, TOPIC, Tenants, eventually, http_ask, start_broker};
+use tidegate_worker_tests::Language;
+
+const FLOW: &str = "jobs";
+const TOKEN: &str = "jobs-0123456789abcdef";
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs Go and gets modules; `cargo xtask test` runs it as the step `workers`"]
+async fn in_go() {
+    journey(Language::Go).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs Maven and gets artifacts; `cargo xtask test` runs it as the step `workers`"]
+async fn in_java() {
+    journey(Language::Java).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs Node.js and gets packages; `cargo xtask test` runs it as the step `workers`"]
+async fn in_javascript() {
+    journey(Language::JavaScript).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs Python and gets packages; `cargo xtask test` runs it as the step `workers`"]
+async fn in_python() {
+    journey(Language::Python).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs the example to be built; `cargo xtask test` runs it as the step `workers`"]
+async fn in_rust() {
+    journey(Language::Rust).await;
+}
+
+async fn journey(language: Language) {
+    let ready = language.ready().await;
+    let began = tokio::time::Instant::now();
+    let told = |what: &str| println!("{:>7.1} s  {}: {what}", began.elapsed().as_secs_f64(), language.name());
+    let stage = Stage::set().await;
+    let host = stage.start_host().await;
+    let worker = ready.start(&stage.address, FLOW, TOKEN);
+    worker.wait_for(1, "subscribed at ").await;
+    told("subscribed");
+
+    stage.send(&["defer", "reject"], "odd").await;
+    stage.send(&["job"; 10], "plain").await;
+    stage.wait_for_done().await;
+    worker.wait_for(11, "done accept ").await;
+    assert_eq!((worker.count("done defer "), worker.count("done reject ")), (1, 1), "{:?}", worker.lines());
+    let attempts = stage.attempts();
+    assert!(
+        attempts.iter().all(|(body, attempts)| *attempts == if body == "odd-defer" { 2 } else { 1 }),
+        "{attempts:?}"
+    );
+    eventually("the dead letter", || {
+        host.lines().iter().find(|line| line.contains("it says so itself")).cloned()
+    })
+    .await;
+    told("every verdict is settled");
+
+    stage.send(&["job"; 40], "killed").await;
+    worker.wait_for(11 + 8, "done accept ").await;
+    worker.kill().await;
+    assert!(stage.open() > 0, "nothing was left to lose");
+    let worker = ready.start(&stage.address, FLOW, TOKEN);
+    stage.wait_for_done().await;
+    told("nothing is lost with a worker");
+
+    let before = worker.count("done accept ");
+    stage.send(&["job"; 40], "drained").await;
+    worker.wait_for(before + 8, "done accept ").await;
+    let ended = host.terminate().await;
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    assert!(ended.stderr.contains("nothing left behind"), "{}", ended.stderr);
+    let host = stage.start_host().await;
+    stage.wait_for_done().await;
+    told("nothing is left behind when a host is told to end");
+
+    let before = worker.count("done accept ");
+    stage.send(&["job"; 40], "broken").await;
+    worker.wait_for(before + 8, "done accept ").await;
+    host.kill().await;
+    assert!(stage.open() > 0, "nothing was left to lose");
+    let host = stage.start_host().await;
+    stage.wait_for_done().await;
+    // What the worker finished meanwhile was settled by its receipt, at a host that knew nothing of it.
+    let metric =
+        |line: &&str| line.contains("handoff_settlements_total") && line.contains(r#"result="done""#);
+    let (_, metrics) = http_ask(&host.admin().await, "GET", "/metrics");
+    let past_the_flow = metrics.lines().filter(metric).find(|line| line.contains(r#"owner="other""#));
+    assert!(past_the_flow.is_some(), "{}\n{metrics}", worker.lines().join("\n"));
+    told("nothing is lost with a host");
+
+    let (status, lines) = worker.terminate().await;
+    assert!(status.success(), "{status}: {}", lines.join("\n"));
+    assert_eq!(lines.last().map(String::as_str), Some("left"), "{}", lines.join("\n"));
+    assert!(!lines.iter().any(|line| line.starts_with("unsettled ")), "{}", lines.join("\n"));
+    let ended = host.terminate().await;
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    assert_eq!(stage.audit().lost().count(), 0);
+    told("and both end well");
+}
+
+/// A broker, a configuration, and whoever sends.
+struct Stage {
+    broker: Broker,
+    tenants: Tenants,
+    home: Home,
+    /// Where the host serves workers.
+    address: String,
+}
+
+impl Stage {
+    async fn set() -> Self {
+        let broker = start_broker().await;
+        let tenants = Tenants::of(&broker).await;
+        let home = Home::new();
+        let address = free_address();
+        home.write("tokens.toml", format!("[tokens.jobs]\ntoken = \"{TOKEN}\"\nflows = [\"{FLOW}\"]\n"));
+        home.write(
+            "tidegate.toml",
+            format!(
+                r#"
+[host]
+admin-listen = "127.0.0.1:0"
+
+[sources.jobs]
+connector = "rocketmq-grpc"
+rocketmq.client.endpoints = "{endpoint}"
+rocketmq.source.main-topic = "{TOPIC}"
+rocketmq.source.consumer-group = "{GROUP}"
+rocketmq.source.await-duration = "5s"
+rocketmq.source.invisible-duration = "20s"
+
+[sinks.workers]
+connector = "handoff"
+listen = "{address}"
+tokens-file = "tokens.toml"
+
+[sinks.rejected]
+connector = "stdout"
+
+[flows.{FLOW}]
+source = "jobs"
+sink = "workers"
+dead-letter = "rejected"
+"#,
+                endpoint = broker.address(),
+            ),
+        );
+        Self { broker, tenants, home, address }
+    }
+
+    async fn start_host(&self) -> Program {
+        let host = Program::start(self.home.path(), &["run"]);
+        host.wait_for_log("workers are served").await;
+        host
+    }
+
+    /// Sends messages, each to a lite topic of its own.
+    async fn send(&self, bodies: &[&str], name: &str) {
+        for (number, body) in bodies.iter().enumerate() {
+            let lite_topic =
+                if *body == "job" { format!("{name}-{number}") } else { format!("{name}-{body}") };
+            self.tenants.send(&lite_topic, body).await;
+        }
+    }
+
+    fn audit(&self) -> Audit {
+        self.broker.control().audit()
+    }
+
+    /// Messages that are not done.
+    fn open(&self) -> usize {
+        self.audit().unacked().count()
+    }
+
+    async fn wait_for_done(&self) {
+        eventually("the end of all messages", || (self.open() == 0).then_some(())).await;
+    }
+
+    /// How often each message was delivered, by its lite topic.
+    fn attempts(&self) -> Vec<(String, usize)> {
+        let attempts = |record: &MessageRecord| {
+            (record.lite_topic.as_deref().unwrap_or_default().to_owned(), record.deliveries.len())
+        };
+        self.audit().messages.iter().map(attempts).collect()
+    }
+}
+
+/// An address that nobody listens on.
+fn free_address() -> String {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
+    listener.local_addr().expect("an address").to_string()
+}
