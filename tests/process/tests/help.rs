@@ -56,5 +56,5 @@ fn options_of_every_section_and_connector() {
     }
     let ended = run_to_end(directory.path(), &["options", "rocketmq"]);
     assert_eq!(ended.code, Some(2));
-    insta::assert_snapshot!(ended.stderr.trim_end(), @"error: there is no section or connector `rocketmq`, did you mean `rocketmq-grpc`? There are `host`, `policies`, `flows`, `rocketmq-grpc`, `stdout`, `discard`.");
+    insta::assert_snapshot!(ended.stderr.trim_end(), @"error: there is no section or connector `rocketmq`, did you mean `rocketmq-grpc`? There are `host`, `policies`, `flows`, `rocketmq-grpc`, `handoff`, `http`, `file`, `stdout`, `discard`.");
 }
