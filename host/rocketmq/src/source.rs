@@ -11,7 +11,7 @@ use tidegate_telemetry::events::rocketmq as events;
 
 use crate::collect::Collected;
 use crate::consumer::Consumer;
-use crate::fault::CallError;
+use crate::fault::{CallError, Reason};
 use crate::health::Arrival;
 use crate::incoming::{Batch, Incoming, corruption, lease_end};
 use crate::profile::{duration, everything};
@@ -61,7 +61,8 @@ impl GrpcSource {
                 Ok(self.deliver(queue, collected, asked_at, asked_wall))
             }
             Err(error) => {
-                in_flight.ended = Ended::Failed;
+                in_flight.ended =
+                    if error.reason() == Reason::Access { Ended::Refused } else { Ended::Failed };
                 seat.note(Note::CallFailed(error.clone()));
                 Err(error)
             }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate_connector::{Backoff, ReceiveError, Source};
+use tidegate_connector::{Backoff, ReceiveError, ReceiveFault, Source};
 use tidegate_model::{Capacity, Delivery};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -11,6 +11,8 @@ use tokio::task::JoinSet;
 /// First wait after a failed receive, and the longest.
 const BACKOFF_FIRST: Duration = Duration::from_millis(100);
 const BACKOFF_MAX: Duration = Duration::from_secs(30);
+/// The longest while keys or rights are refused: these are put right at any moment, and who did that watches.
+const REFUSED_BACKOFF_MAX: Duration = Duration::from_secs(5);
 /// A poll that ends empty sooner than this was not a poll: the worker waits as if it had failed, so that a server
 /// that answers at once is not asked in a hot loop.
 const POLL_MIN: Duration = Duration::from_millis(50);
@@ -134,7 +136,13 @@ async fn work(
                 continue;
             }
             Err(error) => {
-                let wait = backoff.next_wait();
+                let most = match error.fault {
+                    ReceiveFault::Access => REFUSED_BACKOFF_MAX,
+                    ReceiveFault::Broker | ReceiveFault::Throttled | ReceiveFault::Subscription => {
+                        BACKOFF_MAX
+                    }
+                };
+                let wait = backoff.next_wait().min(most);
                 let failed = Arrival::Failed { worker, granted, error, wait };
                 if arrivals.send(failed).await.is_err() {
                     return;
@@ -146,5 +154,61 @@ async fn work(
         if arrivals.send(Arrival::Idle { worker }).await.is_err() {
             return;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use async_trait::async_trait;
+
+    use super::*;
+
+    /// Fails in one way, for ever.
+    struct Refusing(ReceiveFault);
+
+    #[async_trait]
+    impl Source for Refusing {
+        async fn receive(&self, _: Capacity) -> Result<Vec<Delivery>, ReceiveError> {
+            Err(ReceiveError { detail: "no".into(), fault: self.0 })
+        }
+
+        fn status(&self) -> Option<String> {
+            None
+        }
+
+        fn is_joined(&self) -> bool {
+            false
+        }
+
+        async fn close(&self) {}
+    }
+
+    /// The longest of the first waits after failures.
+    async fn longest_wait(fault: ReceiveFault) -> Duration {
+        let source: Arc<dyn Source> = Arc::new(Refusing(fault));
+        let mut workers = Workers::start(&source, 1, 7);
+        let (mut longest, mut failures) = (Duration::ZERO, 0);
+        workers.grant(Capacity { messages: 1, bytes: 1 });
+        while failures < 20 {
+            match workers.next().await.expect("the worker lives") {
+                Arrival::Failed { wait, .. } => {
+                    (longest, failures) = (longest.max(wait), failures + 1);
+                }
+                Arrival::Idle { worker } => {
+                    workers.set_idle(worker);
+                    workers.grant(Capacity { messages: 1, bytes: 1 });
+                }
+                Arrival::Received { .. } => panic!("nothing is received"),
+            }
+        }
+        workers.stop().await;
+        longest
+    }
+
+    #[tokio::test]
+    async fn keys_that_are_put_right_are_tried_soon() {
+        tokio::time::pause();
+        assert_eq!(longest_wait(ReceiveFault::Access).await, REFUSED_BACKOFF_MAX);
+        assert!(longest_wait(ReceiveFault::Broker).await > REFUSED_BACKOFF_MAX, "nobody watches those");
     }
 }

@@ -87,6 +87,22 @@ fn a_broker_that_is_down_is_left_alone_longer_and_longer() {
 }
 
 #[test]
+fn keys_that_are_put_right_are_tried_soon() {
+    let mut route = started(&["a"]);
+    let mut now = at(0);
+    while now < at(120_000) {
+        match route.begin(now, |_| true) {
+            Next::Ask(queue) => route.end(now, &queue.broker, Ended::Refused),
+            Next::Wait(until) => {
+                assert!(until.saturating_since(now) <= REFUSED_WAIT_MAX);
+                now = until;
+            }
+            Next::Nobody => panic!("there is a route"),
+        }
+    }
+}
+
+#[test]
 fn a_failing_broker_does_not_hold_up_the_others() {
     let mut route = started(&["a", "b"]);
     for turn in 0..10 {
