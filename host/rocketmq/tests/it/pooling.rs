@@ -351,6 +351,7 @@ async fn a_client_that_nobody_uses_takes_leave() {
 async fn however_many_groups_there_are_the_clients_are_bounded() {
     const GROUPS: usize = 300;
     const CLIENTS_MAX: usize = 256;
+    const TRIES_MAX: usize = 10;
     let stage = Stage::start().await;
     let consumer = stage.consumer(stage.lite()).await;
     stage.send_lite("tenant-1", 1).await;
@@ -362,20 +363,30 @@ async fn however_many_groups_there_are_the_clients_are_bounded() {
         receipt.routing.group = format!("group-{group}").into();
         entry((receipt, Verb::Accept))
     };
-    let results = pool.settle((0..GROUPS).map(of_group).collect()).await;
-    // The broker's answer to a handle that is none: each of them was asked.
-    assert!(
-        results.iter().all(|result| result.as_ref().is_err_and(|error| error.fault == SettleFault::Refused))
-    );
+    // On a slow machine some wait too long for a place and are told to try again: never anything else.
+    let mut left: Vec<usize> = (0..GROUPS).collect();
+    for _ in 0..TRIES_MAX {
+        let results = pool.settle(left.iter().copied().map(of_group).collect()).await;
+        let mut again = Vec::new();
+        for (group, result) in left.into_iter().zip(results) {
+            let error = result.expect_err("the handle is none");
+            // The broker's answer to a handle that is none: this one was asked.
+            if error.fault != SettleFault::Refused {
+                assert!(error.is_retryable() && error.detail.contains("holds its 256 clients"), "{error}");
+                again.push(group);
+            }
+        }
+        left = again;
+    }
+    assert!(left.is_empty(), "each gets its turn: {left:?}");
     assert_eq!(stage.control.stats().count(Method::AckMessage), GROUPS as u64);
-    let displaced = GROUPS - CLIENTS_MAX;
     eventually(|| {
-        let gone =
-            format!("rocketmq_ack_client_ends_total{{source=\"pool\",cause=\"displaced\"}} {displaced}");
-        metric(&stage, &gone).then_some(())
+        let held = value(&stage, "rocketmq_ack_clients{source=\"pool\"}")?;
+        let gone = value(&stage, "rocketmq_ack_client_ends_total{source=\"pool\",cause=\"displaced\"}")?;
+        assert!(held <= CLIENTS_MAX, "{held}");
+        (held + gone == GROUPS).then_some(())
     })
     .await;
-    assert!(metric(&stage, &format!("rocketmq_ack_clients{{source=\"pool\"}} {CLIENTS_MAX}")));
     pool.close().await;
     assert!(metric(&stage, "rocketmq_ack_clients{source=\"pool\"} 0"), "all are joined");
     let after = pool.settle(vec![of_group(0)]).await.remove(0).expect_err("closed");
@@ -505,6 +516,11 @@ async fn settle_in_the_end(pool: &AckPool, batch: Vec<SettleByReceipt>) {
         }
     };
     tokio::time::timeout(crate::support::PATIENCE, settling).await.expect("settled in the end");
+}
+
+fn value(stage: &Stage, name: &str) -> Option<usize> {
+    let metrics = stage.telemetry.encode();
+    metrics.lines().find_map(|line| line.strip_prefix("tidegate_")?.strip_prefix(name)?.trim().parse().ok())
 }
 
 fn metric(stage: &Stage, line: &str) -> bool {
