@@ -15,6 +15,7 @@ mod share;
 
 use share::{Limits, assess};
 use tidegate_guest::pace::Pace;
+use tidegate_guest::share::Shares;
 use tidegate_guest::{Description, Message, RuleError, Rules, Throttle, Verdict};
 
 struct FairShare {
@@ -51,8 +52,10 @@ impl Throttle for FairShare {
 
     fn configure(rules: &mut Rules) -> Result<Self, RuleError> {
         let limits = Limits {
-            share: rules.number("share", 0.0..=1.0)?.unwrap_or(0.1),
-            factor: rules.number("factor", 1.0..=1e6)?.unwrap_or(2.0),
+            shares: Shares {
+                always: rules.number("share", 0.0..=1.0)?.unwrap_or(0.1),
+                factor: rules.number("factor", 1.0..=1e6)?.unwrap_or(2.0),
+            },
             min_in_flight: rules.number("min-in-flight", 0.0..=1e9)?.unwrap_or(10.0),
             min_queued: rules.number("min-queued", 0.0..=1e9)?.unwrap_or(10.0),
             min_rate: rules.number("min-rate", 0.001..=1e9)?.unwrap_or(5.0),

@@ -1,14 +1,12 @@
 //! Who is noisy, and how much a noisy key may do.
 
 use tidegate_guest::Standing;
+use tidegate_guest::share::Shares;
 
 /// From when on a key is noisy.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Limits {
-    /// Part of the whole that a key may always take.
-    pub(crate) share: f64,
-    /// How many even shares it may take.
-    pub(crate) factor: f64,
+    pub(crate) shares: Shares,
     /// Messages in flight below which it is never noisy.
     pub(crate) min_in_flight: f64,
     /// Messages waiting for the sink below which nobody is noisy.
@@ -40,7 +38,7 @@ pub(crate) fn assess(limits: &Limits, standing: &Standing) -> Option<Noise> {
         // The workers keep up: what a key takes it takes from nobody.
         return None;
     }
-    let allowed = allowed_share(limits, standing.active_keys);
+    let allowed = limits.shares.allowed(standing.active_keys);
     let held = held_messages / f64::from(standing.flow_in_flight.max(standing.key_in_flight).max(1));
     let rate_share = if standing.key_rate >= limits.min_rate {
         standing.key_rate / standing.flow_rate.max(standing.key_rate)
@@ -53,17 +51,8 @@ pub(crate) fn assess(limits: &Limits, standing: &Standing) -> Option<Noise> {
         return None;
     }
     let pressure = held / allowed;
-    let fair_rate = limits.factor * standing.flow_rate / f64::from(standing.active_keys);
+    let fair_rate = limits.shares.factor * standing.flow_rate / f64::from(standing.active_keys);
     Some(Noise { held, traffic, pressure, rate_per_second: fair_rate.max(limits.min_rate) })
-}
-
-/// The part of the whole that a key may take when so many are active.
-///
-/// Some even shares; with many keys, where those are tiny, a fixed part; with two or three, where they are nearly
-/// everything, half of what is beyond an even share, so that one of two keys can be noisy at all.
-fn allowed_share(limits: &Limits, active_keys: u32) -> f64 {
-    let even = 1.0 / f64::from(active_keys.max(1));
-    (limits.factor * even).max(limits.share).min(f64::midpoint(1.0, even))
 }
 
 #[cfg(test)]
@@ -72,8 +61,12 @@ mod tests {
 
     use super::*;
 
-    const LIMITS: Limits =
-        Limits { share: 0.1, factor: 2.0, min_in_flight: 10.0, min_queued: 10.0, min_rate: 5.0 };
+    const LIMITS: Limits = Limits {
+        shares: Shares { always: 0.1, factor: 2.0 },
+        min_in_flight: 10.0,
+        min_queued: 10.0,
+        min_rate: 5.0,
+    };
 
     fn standing(key: u32, flow: u32, keys: u32, key_rate: f64, flow_rate: f64) -> Standing {
         Standing {
@@ -147,13 +140,13 @@ mod tests {
         /// Never more than so many keys can be noisy at once: each holds more than its share of one whole.
         #[test]
         fn the_noisy_are_few(held in prop::collection::vec(0_u32..1_000, 2..60), seed_share in 0.05_f64..0.5) {
-            let limits = Limits { share: seed_share, ..LIMITS };
+            let limits = Limits { shares: Shares { always: seed_share, ..LIMITS.shares }, ..LIMITS };
             let flow: u32 = held.iter().sum();
             let keys = u32::try_from(held.len()).unwrap();
             let noisy = held.iter().filter(|&&key| {
                 assess(&limits, &standing(key, flow, keys, f64::from(key), f64::from(flow))).is_some()
             });
-            prop_assert!((noisy.count() as f64) < 1.0 / allowed_share(&limits, keys));
+            prop_assert!((noisy.count() as f64) < 1.0 / limits.shares.allowed(keys));
         }
 
         /// The more a key holds, the less it may do, and never less than the minimum.

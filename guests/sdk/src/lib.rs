@@ -98,6 +98,7 @@ pub mod pace;
 mod partitioner;
 mod renewal;
 mod rules;
+pub mod share;
 mod throttle;
 mod units;
 

@@ -157,6 +157,28 @@ fn fair_share_is_what_its_source_makes() {
     }
 }
 
+/// It is told nothing here, so all it can see is who holds much. What it does with outcomes is in `cost_share`.
+#[test]
+fn cost_share_is_what_its_source_makes() {
+    let answers = compare("cost-share", 2);
+    let deferred = |key| count(&answers, key, |verdict| matches!(verdict, Verdict::Defer(_)));
+    assert!(deferred("flood") > 100, "{}", deferred("flood"));
+    let delivered = count(&answers, "flood", |verdict| *verdict == Verdict::Deliver);
+    assert!(delivered > 50, "patience lets some pass: {delivered}");
+    for quiet in ["tenant-1", "tenant-2", "closed-7", "vip"] {
+        assert_eq!(deferred(quiet), 0, "{quiet}");
+    }
+    for (_, answer) in &answers {
+        if let Answer::Verdict(Verdict::Defer(deferral)) = answer {
+            assert!(
+                (Duration::from_millis(250)..=Duration::from_secs(60)).contains(&deferral.delay),
+                "{deferral:?}"
+            );
+            assert!(deferral.reason.starts_with("unknown: "), "{deferral:?}");
+        }
+    }
+}
+
 #[test]
 fn rate_rules_is_what_its_source_makes() {
     let answers = compare("rate-rules", 20);
@@ -189,6 +211,11 @@ fn unknown_keys_are_refused_by_name() {
     let error = check("fair-share", "delay = \"5s\"\nmax-delay = \"1s\"\n").unwrap();
     assert!(error.contains("rules.toml:2: `max-delay`: must not be below `delay`"), "{error}");
     assert_eq!(check("fair-share", "share = 0.2\n"), None);
+    let error = check("cost-share", "half-live = \"1m\"\n").unwrap();
+    assert!(error.contains("rules.toml:1: `half-live`: unknown key, did you mean `half-life`?"), "{error}");
+    let error = check("cost-share", "half-life = \"1ms\"\n").unwrap();
+    assert!(error.contains("rules.toml:1: `half-life`: must be `1s` to `1d`"), "{error}");
+    assert_eq!(check("cost-share", "half-life = \"1m\"\n"), None);
 }
 
 #[test]

@@ -217,7 +217,7 @@ fn the_time_for_compiling_holds_with_a_cache_too() {
 #[ignore = "measures, proves nothing"]
 fn compiling_against_loading() {
     const ROUNDS: usize = 21;
-    for name in ["fair-share", "rate-rules", "patient", "steady"] {
+    for name in ["fair-share", "cost-share", "rate-rules", "patient", "steady"] {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../policies/{name}.wasm"));
         let starts = Starts::new();
         fs::copy(&path, &starts.spec.component).unwrap();
