@@ -301,6 +301,24 @@ impl Dispatcher {
         }
     }
 
+    /// A worker is done with one and has another host accept it: it is let go of, and its worker's leaving does not release it.
+    pub(crate) fn handle_elsewhere(&mut self, claim: &Claim) {
+        let delivery = claim.delivery;
+        let Some(held) = self.held.get(&delivery).filter(|held| held.is(claim)) else { return };
+        match held.state {
+            State::Out => {
+                self.report(delivery, Outcome::Elsewhere, None);
+                // Should it be settled here all the same, the broker is asked.
+                self.finish(delivery, Kind::Accept, End::Open);
+            }
+            State::Given => self.finish(delivery, Kind::Accept, End::Done),
+            State::Lapsed => self.finish(delivery, Kind::Accept, End::Expired),
+            // It was settled here first.
+            State::Settling { .. } => return,
+        }
+        self.dispatch();
+    }
+
     /// A worker needs more time. The answer comes out of [`poll_renewed`](Self::poll_renewed).
     pub(crate) fn handle_renewal(&mut self, ticket: Ticket, claim: &Claim, length: Duration) {
         let held = self.held.get_mut(&claim.delivery).filter(|held| held.is(claim));

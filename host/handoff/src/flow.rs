@@ -40,6 +40,8 @@ pub(crate) enum Command {
     Detach(WorkerId, oneshot::Sender<()>),
     Settle(Vec<Settle>),
     Renew(Vec<Renew>),
+    /// These are settled at another host.
+    Elsewhere(Vec<Claim>),
     /// These were written to their worker.
     Written(Vec<DeliveryId>),
 }
@@ -301,6 +303,9 @@ impl Desk {
                     self.renewals.insert(ticket, reply);
                     self.dispatcher.handle_renewal(ticket, &claim, length);
                 }
+            }
+            Command::Elsewhere(claims) => {
+                claims.iter().for_each(|claim| self.dispatcher.handle_elsewhere(claim));
             }
             Command::Written(deliveries) => {
                 deliveries.into_iter().for_each(|delivery| self.dispatcher.handle_written(delivery));

@@ -1,25 +1,26 @@
 //! The HTTP and JSON twin of the service, for people without gRPC.
 
+mod request;
+
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::body::Bytes;
+use axum::extract::rejection::PathRejection;
 use axum::extract::{DefaultBodyLimit, Path, Request, State};
-use axum::http::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
+use axum::http::header::{CONTENT_TYPE, HOST};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Json, Response};
 use axum::routing::{get, post};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use serde::de::{DeserializeOwned, Error as _};
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use tidegate_proto::handoff as proto;
-use tidegate_telemetry::events::handoff as events;
 
+use self::request::{Problem, admit, bad, given, maybe_whole, take, whole};
 use crate::dispatch::Credits;
 use crate::flow::{Command, FlowHandle};
 use crate::mailbox::{Item, Mailbox};
@@ -81,7 +82,9 @@ struct SettleOne {
     verdict: Verdict,
     #[serde(default, deserialize_with = "maybe_whole")]
     delay_ms: Option<u64>,
+    #[serde(default, deserialize_with = "given")]
     reason: Option<String>,
+    #[serde(default, deserialize_with = "given")]
     cost: Option<f64>,
 }
 
@@ -108,28 +111,6 @@ struct RenewOne {
     length_ms: u64,
 }
 
-/// A whole number; JSON has one kind of number, and some write every one as `7.0`.
-fn whole<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
-    /// Past it a float is not exact.
-    const EXACT_MAX: f64 = 9_007_199_254_740_992.0;
-    let number = serde_json::Number::deserialize(from)?;
-    let float = number.as_f64().filter(|float| float.fract() == 0.0 && (0.0..=EXACT_MAX).contains(float));
-    let whole = number.as_u64().or(float.map(|float| float as u64));
-    whole.ok_or_else(|| D::Error::custom(format!("`{number}` is no whole number from zero on")))
-}
-
-fn maybe_whole<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> {
-    whole(from).map(Some)
-}
-
-/// An answer that says what is wrong.
-#[derive(Debug, Serialize)]
-struct Problem {
-    #[serde(skip)]
-    status: StatusCode,
-    error: String,
-}
-
 pub(crate) fn router(service: Service, unguarded: bool) -> Router {
     Router::new()
         .route("/v1/flows", get(describe))
@@ -140,17 +121,21 @@ pub(crate) fn router(service: Service, unguarded: bool) -> Router {
         .route("/healthz", get(healthz))
         .method_not_allowed_fallback(wrong_method)
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
-        .layer(middleware::from_fn_with_state(unguarded, gate))
+        .layer(middleware::from_fn(for_nobody_else))
         .with_state(Shared { service, unguarded })
 }
 
-/// A web page that made a browser believe that this machine is its server must not get in.
-async fn gate(State(unguarded): State<bool>, request: Request, next: Next) -> Response {
+/// A web page that made a browser believe that this machine is its server must not get in, by neither protocol.
+pub(crate) async fn only_machines(State(unguarded): State<bool>, request: Request, next: Next) -> Response {
     let named = request.headers().get(HOST).and_then(|host| host.to_str().ok());
     if unguarded && !named.is_none_or(names_a_machine) {
         let error = "address this service as `localhost` or by its IP address".to_owned();
         return Problem { status: StatusCode::FORBIDDEN, error }.into_response();
     }
+    next.run(request).await
+}
+
+async fn for_nobody_else(request: Request, next: Next) -> Response {
     let mut response = next.run(request).await;
     response.headers_mut().insert("cache-control", HeaderValue::from_static("no-store"));
     response.headers_mut().insert("x-content-type-options", HeaderValue::from_static("nosniff"));
@@ -188,12 +173,11 @@ async fn describe(State(shared): State<Shared>, headers: HeaderMap) -> Result<Js
 
 async fn pull(
     State(shared): State<Shared>,
-    Path(flow): Path<String>,
-    headers: HeaderMap,
-    body: Bytes,
+    flow: Result<Path<String>, PathRejection>,
+    request: Request,
 ) -> Result<Response, Problem> {
-    let caller = admit(&shared, &headers)?;
-    let asked: Pull = read(&shared, &caller, &headers, &body)?;
+    let (caller, asked): (_, Pull) = take(&shared, request).await?;
+    let Path(flow) = flow.map_err(|rejection| bad(&shared, &caller, rejection.body_text()))?;
     let handle = shared.service.flow(&caller, &flow).map_err(|status| Problem::of(&status))?;
     let bad = |problem: String| bad(&shared, &caller, problem);
     if asked.max_messages == 0 || asked.max_messages > PULL_MESSAGES_MAX {
@@ -250,13 +234,8 @@ async fn written(flow: &FlowHandle, deliveries: Vec<tidegate_model::DeliveryId>)
     let _ = flow.send(Command::Written(deliveries)).await;
 }
 
-async fn settle(
-    State(shared): State<Shared>,
-    headers: HeaderMap,
-    body: Bytes,
-) -> Result<Json<Value>, Problem> {
-    let caller = admit(&shared, &headers)?;
-    let SettleBody { settlements } = read(&shared, &caller, &headers, &body)?;
+async fn settle(State(shared): State<Shared>, request: Request) -> Result<Json<Value>, Problem> {
+    let (caller, SettleBody { settlements }) = take(&shared, request).await?;
     check_batch(&shared, &caller, settlements.len())?;
     let mut batch = Vec::with_capacity(settlements.len());
     for (at, one) in settlements.into_iter().enumerate() {
@@ -272,13 +251,8 @@ async fn settle(
     Ok(Json(json!({ "results": results.collect::<Vec<_>>() })))
 }
 
-async fn renew(
-    State(shared): State<Shared>,
-    headers: HeaderMap,
-    body: Bytes,
-) -> Result<Json<Value>, Problem> {
-    let caller = admit(&shared, &headers)?;
-    let RenewBody { renewals } = read(&shared, &caller, &headers, &body)?;
+async fn renew(State(shared): State<Shared>, request: Request) -> Result<Json<Value>, Problem> {
+    let (caller, RenewBody { renewals }) = take(&shared, request).await?;
     check_batch(&shared, &caller, renewals.len())?;
     let receipts: Vec<String> = renewals.iter().map(|one| one.receipt.clone()).collect();
     let batch = renewals
@@ -379,46 +353,11 @@ fn result(receipt: &str, status: proto::Status, detail: String) -> Value {
     result
 }
 
-fn admit(shared: &Shared, headers: &HeaderMap) -> Result<Caller, Problem> {
-    let authorization = headers.get(AUTHORIZATION).map(HeaderValue::as_bytes);
-    shared.service.rights.admit(authorization).map_err(|stranger| {
-        let error = stranger.to_string();
-        let refused = events::Refused { cause: "token", detail: &error, caller: "?" };
-        shared.service.telemetry.emit(refused);
-        Problem { status: StatusCode::UNAUTHORIZED, error }
-    })
-}
-
-/// Reads a JSON body. Whoever sends none at all means an empty object.
-fn read<T: DeserializeOwned>(
-    shared: &Shared,
-    caller: &Caller,
-    headers: &HeaderMap,
-    body: &Bytes,
-) -> Result<T, Problem> {
-    let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
-    let kind = kind.split(';').next().unwrap_or_default().trim();
-    // Any other kind is one that a web page may send without asking.
-    if shared.unguarded && !body.is_empty() && !kind.eq_ignore_ascii_case("application/json") {
-        let error = "send JSON, with `content-type: application/json`".to_owned();
-        return Err(Problem { status: StatusCode::UNSUPPORTED_MEDIA_TYPE, error });
-    }
-    let text: &[u8] = if body.is_empty() { b"{}" } else { body };
-    serde_json::from_slice(text)
-        .map_err(|error| bad(shared, caller, format!("the body is not right: {error}")))
-}
-
 fn check_batch(shared: &Shared, caller: &Caller, count: usize) -> Result<(), Problem> {
     if count <= BATCH_MAX {
         return Ok(());
     }
     Err(bad(shared, caller, format!("a request has at most {BATCH_MAX} receipts, not {count}")))
-}
-
-fn bad(shared: &Shared, caller: &Caller, error: String) -> Problem {
-    let refused = events::Refused { cause: "request", detail: &error, caller: &caller.name };
-    shared.service.telemetry.emit(refused);
-    Problem { status: StatusCode::BAD_REQUEST, error }
 }
 
 fn millis(length: Duration) -> u64 {
@@ -451,24 +390,6 @@ impl SettleOne {
             Verdict::Reject => Said::Reject(proto::Reject { reason: self.reason.unwrap_or_default() }),
         };
         Ok(proto::Settlement { receipt: self.receipt, verdict: Some(verdict), cost: self.cost })
-    }
-}
-
-impl Problem {
-    fn of(status: &tonic::Status) -> Self {
-        let code = match status.code() {
-            tonic::Code::NotFound => StatusCode::NOT_FOUND,
-            tonic::Code::PermissionDenied => StatusCode::FORBIDDEN,
-            tonic::Code::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
-            _ => StatusCode::BAD_REQUEST,
-        };
-        Self { status: code, error: status.message().to_owned() }
-    }
-}
-
-impl IntoResponse for Problem {
-    fn into_response(self) -> Response {
-        (self.status, Json(self)).into_response()
     }
 }
 

@@ -12,9 +12,12 @@
 #![forbid(unsafe_code)]
 
 mod collect;
+mod connection;
 mod dispatch;
 mod flow;
+mod grpc;
 mod http;
+mod intake;
 mod mailbox;
 mod options;
 mod rights;

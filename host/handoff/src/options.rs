@@ -39,7 +39,7 @@ pub const TABLE: Table = Table {
             Kind::Path,
             Default::None,
             "TOML file with bearer tokens: `[tokens.NAME]` with `token` or the `sha256` of it, and `flows`, the names of those \
-             that it is for; without them it is for all. Read at the start.",
+             that it is for; without them it is for all. An edit is in force within seconds.",
         ),
         option(
             "max-held",

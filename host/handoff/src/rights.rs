@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use parking_lot::RwLock;
 use serde::Deserialize;
 use sha2::{Digest as _, Sha256};
 use tidegate_connector::files::{self, ReadError};
@@ -34,11 +35,20 @@ pub enum TokensError {
     },
 }
 
-/// Whom the service lets in.
+/// Whom the service lets in, now: the file may change.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Rights {
-    /// By digest, so that a comparison tells nothing about the tokens. `None`: everybody may do everything.
-    callers: Option<Arc<BTreeMap<[u8; 32], Caller>>>,
+    /// `None`: everybody may do everything.
+    callers: Option<Arc<RwLock<Callers>>>,
+}
+
+/// Whom one state of the file lets in.
+#[derive(Debug)]
+struct Callers {
+    /// Of the file, to see when it changes.
+    digest: [u8; 32],
+    /// By digest, so that a comparison tells nothing about the tokens.
+    by_digest: BTreeMap<[u8; 32], Caller>,
 }
 
 /// Somebody who was let in.
@@ -46,6 +56,8 @@ pub(crate) struct Rights {
 pub(crate) struct Caller {
     /// The token's name, for people.
     pub(crate) name: Arc<str>,
+    /// The token's digest, if one was needed.
+    token: Option<[u8; 32]>,
     /// `None`: all of them.
     flows: Option<Arc<BTreeSet<String>>>,
 }
@@ -77,6 +89,27 @@ impl Rights {
     /// Reads a file of tokens: for each, under `[tokens.NAME]`, its `token` or the `sha256` of it, and the `flows` that it
     /// is for; without them it is for all.
     pub(crate) fn load(path: &Path) -> Result<Self, TokensError> {
+        let bytes = Self::read(path)?;
+        let callers = Callers::parse(&bytes)
+            .map_err(|problem| TokensError::Content { path: path.to_owned(), problem })?;
+        Ok(Self { callers: Some(Arc::new(RwLock::new(callers))) })
+    }
+
+    /// Reads the file again; gives the number of tokens when it has changed. What cannot be used changes nothing.
+    pub(crate) fn refresh(&self, path: &Path) -> Result<Option<usize>, TokensError> {
+        let Some(callers) = &self.callers else { return Ok(None) };
+        let bytes = Self::read(path)?;
+        if callers.read().digest == Callers::digest_of(&bytes) {
+            return Ok(None);
+        }
+        let changed = Callers::parse(&bytes)
+            .map_err(|problem| TokensError::Content { path: path.to_owned(), problem })?;
+        let count = changed.by_digest.len();
+        *callers.write() = changed;
+        Ok(Some(count))
+    }
+
+    fn read(path: &Path) -> Result<Vec<u8>, TokensError> {
         let bytes = files::read(path, FILE_BYTES_MAX).map_err(|error| TokensError::Read {
             path: path.to_owned(),
             problem: match error {
@@ -85,7 +118,35 @@ impl Rights {
                 ReadError::TooLarge { bytes } => format!("it has {bytes} bytes").into(),
             },
         })?;
-        Self::parse(&bytes).map_err(|problem| TokensError::Content { path: path.to_owned(), problem })
+        Ok(bytes)
+    }
+
+    /// Who comes with this `authorization`.
+    pub(crate) fn admit(&self, authorization: Option<&[u8]>) -> Result<Caller, Stranger> {
+        let Some(callers) = &self.callers else {
+            return Ok(Caller { name: "anyone".into(), token: None, flows: None });
+        };
+        let text = authorization.and_then(|value| str::from_utf8(value).ok()).ok_or(Stranger::NoToken)?;
+        let (scheme, token) = text.split_once(' ').ok_or(Stranger::NoToken)?;
+        if !scheme.eq_ignore_ascii_case("bearer") {
+            return Err(Stranger::NoToken);
+        }
+        let digest = digest_of(token.trim());
+        callers.read().by_digest.get(&digest).cloned().ok_or(Stranger::UnknownToken)
+    }
+
+    /// Whether somebody who was let in would be let in now, and may have to do with a flow.
+    pub(crate) fn still_admits(&self, caller: &Caller, flow: &str) -> bool {
+        let Some(callers) = &self.callers else { return true };
+        caller
+            .token
+            .is_some_and(|token| callers.read().by_digest.get(&token).is_some_and(|caller| caller.may(flow)))
+    }
+}
+
+impl Callers {
+    fn digest_of(bytes: &[u8]) -> [u8; 32] {
+        Sha256::digest(bytes).into()
     }
 
     fn parse(bytes: &[u8]) -> Result<Self, Box<str>> {
@@ -105,7 +166,8 @@ impl Rights {
                     .ok_or_else(|| format!("`{name}` needs 64 hexadecimal digits as sha256"))?,
                 _ => return Err(format!("`{name}` needs either `token` or `sha256`").into()),
             };
-            let caller = Caller { name: name.as_str().into(), flows: flows.map(Arc::new) };
+            let caller =
+                Caller { name: name.as_str().into(), token: Some(digest), flows: flows.map(Arc::new) };
             if let Some(other) = callers.insert(digest, caller) {
                 return Err(format!("`{name}` and `{}` are one token", other.name).into());
             }
@@ -113,20 +175,7 @@ impl Rights {
         if callers.is_empty() {
             return Err("it has no token, so that nobody would be let in".into());
         }
-        Ok(Self { callers: Some(Arc::new(callers)) })
-    }
-
-    /// Who comes with this `authorization`.
-    pub(crate) fn admit(&self, authorization: Option<&[u8]>) -> Result<Caller, Stranger> {
-        let Some(callers) = &self.callers else {
-            return Ok(Caller { name: "anyone".into(), flows: None });
-        };
-        let text = authorization.and_then(|value| str::from_utf8(value).ok()).ok_or(Stranger::NoToken)?;
-        let (scheme, token) = text.split_once(' ').ok_or(Stranger::NoToken)?;
-        if !scheme.eq_ignore_ascii_case("bearer") {
-            return Err(Stranger::NoToken);
-        }
-        callers.get(&digest_of(token.trim())).cloned().ok_or(Stranger::UnknownToken)
+        Ok(Self { digest: Self::digest_of(bytes), by_digest: callers })
     }
 }
 
@@ -159,9 +208,39 @@ mod tests {
     const FILE: &str = "[tokens.billing]\ntoken = \"billing-0123456789\"\nflows = [\"bills\"]\n\
                         [tokens.ops]\nsha256 = \"b9c2f3f30b6d9c2ec3b0f6a2b5f3c0f1d6a9e8b7c5d4e3f2a1b0c9d8e7f6a5b4\"\n";
 
+    fn rights(text: &str) -> Rights {
+        let callers = Callers::parse(text.as_bytes()).unwrap();
+        Rights { callers: Some(Arc::new(RwLock::new(callers))) }
+    }
+
+    #[test]
+    fn an_edit_is_in_force_and_a_mistake_is_not() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("tokens.toml");
+        let write = |text: &str| std::fs::write(&path, text).unwrap();
+        let token = |name: &str| {
+            format!("[tokens.{name}]\ntoken = \"{name}-0123456789abcdef\"\nflows = [\"bills\"]\n")
+        };
+        write(&token("old"));
+        let rights = Rights::load(&path).unwrap();
+        let old = rights.admit(Some(b"Bearer old-0123456789abcdef")).unwrap();
+        assert_eq!(rights.refresh(&path).unwrap(), None, "it is the same");
+        assert!(rights.still_admits(&old, "bills") && !rights.still_admits(&old, "orders"));
+        for mistake in ["", "[tokens.a", "[tokens]\n"] {
+            write(mistake);
+            assert!(rights.refresh(&path).is_err(), "{mistake}");
+        }
+        assert!(rights.still_admits(&old, "bills"), "editors empty a file before they write it");
+        write(&[token("new"), token("other")].concat());
+        assert_eq!(rights.refresh(&path).unwrap(), Some(2));
+        assert_eq!(rights.admit(Some(b"Bearer old-0123456789abcdef")), Err(Stranger::UnknownToken));
+        assert!(!rights.still_admits(&old, "bills"), "it was let in before");
+        assert!(rights.admit(Some(b"Bearer new-0123456789abcdef")).is_ok());
+    }
+
     #[test]
     fn a_token_has_its_flows() {
-        let rights = Rights::parse(FILE.as_bytes()).unwrap();
+        let rights = rights(FILE);
         let caller = rights.admit(Some(b"Bearer billing-0123456789")).unwrap();
         assert!(caller.may("bills") && !caller.may("orders"));
         assert_eq!(rights.admit(None), Err(Stranger::NoToken));
@@ -173,13 +252,13 @@ mod tests {
     #[test]
     fn a_digest_stands_for_its_token() {
         let hex: String = digest_of("0123456789abcdef").iter().map(|byte| format!("{byte:02x}")).collect();
-        let rights = Rights::parse(format!("[tokens.ops]\nsha256 = \"{hex}\"\n").as_bytes()).unwrap();
+        let rights = rights(&format!("[tokens.ops]\nsha256 = \"{hex}\"\n"));
         assert!(rights.admit(Some(b"Bearer 0123456789abcdef")).unwrap().may("any"));
     }
 
     #[test]
     fn mistakes_show_no_token() {
-        let told = |text: &str| Rights::parse(text.as_bytes()).unwrap_err().to_string();
+        let told = |text: &str| Callers::parse(text.as_bytes()).unwrap_err().to_string();
         assert!(told("").contains("tokens"), "{}", told(""));
         assert!(told("[tokens]\n").contains("nobody"));
         assert!(told("[tokens.a]\ntoken = \"hunter2\"\n").contains("fewer than 16"));

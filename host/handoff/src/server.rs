@@ -3,13 +3,16 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
+use axum::{Router, middleware};
+use hyper::Request;
+use hyper::body::Incoming;
+use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
-use hyper_util::service::TowerToHyperService;
 use parking_lot::Mutex;
 use tidegate_connector::{Clock, ReceiptSettler, Sink};
 use tidegate_model::{ReceiptIssuer, ReceiptKey};
@@ -21,15 +24,20 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tonic::service::Routes;
 use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
+use tower::ServiceExt as _;
 
+use crate::connection::{Impatient, Patience};
 use crate::dispatch;
 use crate::flow::FlowHandle;
+use crate::grpc;
 use crate::http;
+use crate::intake::Intake;
 use crate::options::ServiceOptions;
 use crate::rights::{Rights, TokensError};
 use crate::service::Service;
@@ -42,6 +50,8 @@ const CONNECTIONS_MAX: usize = 1024;
 const STREAMS_MAX: u32 = 256;
 /// How long a TLS handshake, and the head of an HTTP/1 request, may take.
 const GREETING_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long the other end of a connection may say nothing at first, and take nothing of what is sent to it later.
+const PATIENCE: Patience = Patience { greeting: GREETING_TIMEOUT, taking: Duration::from_secs(30) };
 /// A connection on which nothing comes is asked, and is over when it does not answer: its workers are gone.
 const KEEP_ALIVE_EVERY: Duration = Duration::from_secs(10);
 const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -50,6 +60,8 @@ const REQUEST_BYTES_MAX: usize = http::BODY_BYTES_MAX;
 /// What may be under way to one worker before it has read it.
 const STREAM_WINDOW: u32 = 1 << 20;
 const CONNECTION_WINDOW: u32 = 4 << 20;
+/// How often the file of tokens is looked at.
+const TOKENS_EVERY: Duration = Duration::from_secs(2);
 /// After a failed accept, most often for want of file handles.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// How long connections have to end by themselves once the service is closed.
@@ -189,8 +201,14 @@ impl Handoff {
             clock,
             telemetry: telemetry.clone(),
         };
+        let rights = rights.unwrap_or_default();
+        if let Some(path) = options.tokens_file.clone() {
+            let following =
+                follow_tokens(rights.clone(), path, Arc::clone(&name), telemetry.clone(), closing.clone());
+            tasks.spawn(following);
+        }
         let service = Service {
-            rights: rights.unwrap_or_default(),
+            rights,
             registry: Arc::clone(&registry),
             router,
             clock,
@@ -211,10 +229,13 @@ impl Handoff {
             .max_decoding_message_size(REQUEST_BYTES_MAX)
             .max_encoding_message_size(usize::MAX);
         let routes = Routes::new(grpc).add_service(health_service).add_service(reflection);
+        let unguarded = !has_tokens && !has_client_ca;
         let router = routes
             .into_axum_router()
-            .merge(http::router(service, !has_tokens && !has_client_ca))
-            .fallback(http::unknown_path);
+            .layer(middleware::from_fn_with_state(service.clone(), grpc::gate))
+            .merge(http::router(service, unguarded))
+            .fallback(http::unknown_path)
+            .layer(middleware::from_fn_with_state(unguarded, http::only_machines));
         telemetry.emit(events::Listening {
             sink: &name,
             address,
@@ -227,7 +248,8 @@ impl Handoff {
             },
             exposed: has_tokens && tls.is_none() && !address.ip().is_loopback(),
         });
-        tasks.spawn(accept(listener, router, tls, closing.clone(), tasks.clone()));
+        let accepting = accept(listener, router, tls, closing.clone(), tasks.clone(), telemetry.clone());
+        tasks.spawn(accepting);
         Ok(Self { name, address, options, key, host_id, registry, health, clock, telemetry, closing, tasks })
     }
 
@@ -275,12 +297,47 @@ impl Drop for Handoff {
     }
 }
 
+/// Reads the file of tokens again and again: a token that others have learnt must not need a restart to be withdrawn.
+async fn follow_tokens(
+    rights: Rights,
+    path: PathBuf,
+    sink: Arc<str>,
+    telemetry: Telemetry,
+    closing: CancellationToken,
+) {
+    let following = async {
+        let mut told: Option<String> = None;
+        loop {
+            tokio::time::sleep(TOKENS_EVERY).await;
+            let (again, path) = (rights.clone(), path.clone());
+            // A panic there is a bug, and leaves everything as it was.
+            let Ok(read) = tokio::task::spawn_blocking(move || again.refresh(&path)).await else { return };
+            let problem = read.as_ref().err().map(ToString::to_string);
+            match &problem {
+                Some(problem) if told.as_ref() != Some(problem) => {
+                    telemetry.emit(events::TokensUnusable { sink: &sink, problem });
+                }
+                _ => {}
+            }
+            told = problem;
+            if let Ok(Some(tokens)) = read {
+                telemetry.emit(events::TokensChanged { sink: &sink, tokens });
+            }
+        }
+    };
+    tokio::select! {
+        () = following => {}
+        () = closing.cancelled() => {}
+    }
+}
+
 async fn accept(
     listener: TcpListener,
     router: Router,
     tls: Option<TlsAcceptor>,
     closing: CancellationToken,
     tasks: TaskTracker,
+    telemetry: Telemetry,
 ) {
     let permits = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     loop {
@@ -292,32 +349,40 @@ async fn accept(
             next = next => next,
             () = closing.cancelled() => return,
         };
-        let Ok((stream, _)) = accepted else {
+        let Ok((stream, peer)) = accepted else {
             tokio::time::sleep(ACCEPT_PAUSE).await;
             continue;
         };
         let (router, tls, closing) = (router.clone(), tls.clone(), closing.clone());
+        let telemetry = telemetry.clone();
         tasks.spawn(async move {
-            greet(stream, router, tls, closing).await;
+            // Without it small answers wait for the ones before; a socket that refuses it still works.
+            let _ = stream.set_nodelay(true);
+            match tls {
+                None => serve(stream, router, closing).await,
+                Some(tls) => match greet(stream, &tls).await {
+                    Ok(stream) => serve(stream, router, closing).await,
+                    Err(detail) => {
+                        let caller = &*peer.to_string();
+                        telemetry.emit(events::Refused { cause: "tls", detail: &detail, caller });
+                    }
+                },
+            }
             drop(permit);
         });
     }
 }
 
-/// One connection. How it ends is the client's affair.
-async fn greet(stream: TcpStream, router: Router, tls: Option<TlsAcceptor>, closing: CancellationToken) {
-    // Without it small answers wait for the ones before; a socket that refuses it still works.
-    let _ = stream.set_nodelay(true);
-    match tls {
-        None => serve(stream, router, closing).await,
-        Some(tls) => {
-            if let Ok(Ok(stream)) = tokio::time::timeout(GREETING_TIMEOUT, tls.accept(stream)).await {
-                serve(stream, router, closing).await;
-            }
-        }
+/// A TLS handshake; or why there was none.
+async fn greet(stream: TcpStream, tls: &TlsAcceptor) -> Result<TlsStream<TcpStream>, String> {
+    match tokio::time::timeout(GREETING_TIMEOUT, tls.accept(stream)).await {
+        Ok(Ok(stream)) => Ok(stream),
+        Ok(Err(error)) => Err(error.to_string()),
+        Err(_) => Err(format!("no handshake within {} s", GREETING_TIMEOUT.as_secs())),
     }
 }
 
+/// One connection. How it ends is the client's affair.
 async fn serve<S>(stream: S, router: Router, closing: CancellationToken)
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
@@ -332,10 +397,18 @@ where
         .max_concurrent_streams(STREAMS_MAX)
         .keep_alive_interval(KEEP_ALIVE_EVERY)
         .keep_alive_timeout(KEEP_ALIVE_TIMEOUT);
-    let connection = builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
+    let stream = Impatient::new(stream, PATIENCE);
+    let intake = Intake::new();
+    let watched = intake.clone();
+    let service = service_fn(move |request: Request<Incoming>| {
+        let router = router.clone();
+        intake.clone().count(request, async |request| router.oneshot(request).await)
+    });
+    let connection = builder.serve_connection(TokioIo::new(stream), service);
     let mut connection = std::pin::pin!(connection);
     tokio::select! {
         _ = connection.as_mut() => return,
+        () = watched.untaken() => return,
         () = closing.cancelled() => {}
     }
     connection.as_mut().graceful_shutdown();

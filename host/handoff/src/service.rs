@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use futures::Stream;
 use futures::stream;
+use parking_lot::Mutex;
 use tidegate_connector::Clock;
 use tidegate_proto::handoff as proto;
 use tidegate_proto::handoff::handoff_server::Handoff;
@@ -13,13 +14,14 @@ use tidegate_proto::handoff::subscribe_request::Kind as Asked;
 use tidegate_proto::handoff::subscribe_response::Kind as Said;
 use tidegate_telemetry::Telemetry;
 use tidegate_telemetry::events::handoff as events;
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tonic::{Request, Response, Status, Streaming};
 
 use crate::flow::{Command, FlowHandle, Membership};
-use crate::mailbox::{Item, Mailbox};
+use crate::grpc;
+use crate::mailbox::{Item, Mailbox, Permitted};
 use crate::rights::{Caller, Rights};
 use crate::server::Registry;
 use crate::settle::{BATCH_MAX, Kept, SettleRouter, Told};
@@ -29,10 +31,12 @@ use crate::wire;
 const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a connection may not take what waits for its worker. Then what the worker holds goes to others.
 const STALL_MAX: Duration = Duration::from_secs(30);
-/// How often that is looked at.
-const STALL_LOOK: Duration = Duration::from_secs(5);
-/// Settlements and renewals of one stream that may wait for their answers: as many as a worker may hold messages.
-const OPEN_SETTLEMENTS_MAX: usize = wire::CREDIT_MESSAGES_MAX as usize;
+/// How often that is looked at, and whether its token is still good.
+const LOOK_EVERY: Duration = Duration::from_secs(5);
+/// What one stream may have of settlements and renewals whose answers it has not taken, in permits: one, and one more for
+/// every so many bytes of the receipt. Enough for as many of usual length as a worker may hold messages, and 64 MiB.
+const OPEN_PERMITS_MAX: usize = 131_072;
+const PERMIT_BYTES: usize = 512;
 /// The longest that an answer on a stream is waited for. The host knows sooner, by the end of a lease at the latest.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(300);
 
@@ -58,11 +62,15 @@ impl Handoff for Service {
         &self,
         request: Request<Streaming<proto::SubscribeRequest>>,
     ) -> Result<Response<Responses>, Status> {
-        let caller = self.admit(&request)?;
+        let caller = self.caller(&request)?;
         let mut requests = request.into_inner();
         let open = tokio::time::timeout(OPEN_TIMEOUT, requests.message())
             .await
-            .map_err(|_| self.bad(&caller, "the first request of a stream is `open`, and none came"))??;
+            .map_err(|_| self.bad(&caller, "the first request of a stream is `open`, and none came"))?
+            .map_err(|status| match grpc::unreadable(&status) {
+                Some(status) => self.refuse(&caller, status),
+                None => status,
+            })?;
         let Some(proto::SubscribeRequest { kind: Some(Asked::Open(open)) }) = open else {
             return Err(self.bad(&caller, "the first request of a stream is `open`"));
         };
@@ -88,7 +96,7 @@ impl Handoff for Service {
             flow: flow.clone(),
             mailbox: Arc::clone(&mailbox),
             membership,
-            open: Arc::new(Semaphore::new(OPEN_SETTLEMENTS_MAX)),
+            open: Arc::new(Semaphore::new(OPEN_PERMITS_MAX)),
         };
         self.tasks.spawn(session.run(requests));
         Ok(Response::new(responses(flow, mailbox, opened, self.clock)))
@@ -98,7 +106,7 @@ impl Handoff for Service {
         &self,
         request: Request<proto::SettleRequest>,
     ) -> Result<Response<proto::SettleResponse>, Status> {
-        let caller = self.admit(&request)?;
+        let caller = self.caller(&request)?;
         let settlements = request.into_inner().settlements;
         self.check_batch(&caller, settlements.len())?;
         let receipts: Vec<String> = settlements.iter().map(|one| one.receipt.clone()).collect();
@@ -111,7 +119,7 @@ impl Handoff for Service {
         &self,
         request: Request<proto::RenewRequest>,
     ) -> Result<Response<proto::RenewResponse>, Status> {
-        let caller = self.admit(&request)?;
+        let caller = self.caller(&request)?;
         let renewals = request.into_inner().renewals;
         self.check_batch(&caller, renewals.len())?;
         let receipts: Vec<String> = renewals.iter().map(|one| one.receipt.clone()).collect();
@@ -124,7 +132,7 @@ impl Handoff for Service {
         &self,
         request: Request<proto::DescribeRequest>,
     ) -> Result<Response<proto::DescribeResponse>, Status> {
-        let caller = self.admit(&request)?;
+        let caller = self.caller(&request)?;
         Ok(Response::new(self.description(&caller)))
     }
 }
@@ -161,8 +169,9 @@ impl Service {
 
     /// A flow that a caller may have to do with.
     pub(crate) fn flow(&self, caller: &Caller, name: &str) -> Result<FlowHandle, Status> {
+        let shown = wire::in_short(name);
         if !caller.may(name) {
-            let detail = format!("`{}` has no right to flow `{name}`", caller.name);
+            let detail = format!("`{}` has no right to flow `{shown}`", caller.name);
             self.telemetry.emit(events::Refused { cause: "rights", detail: &detail, caller: &caller.name });
             return Err(Status::permission_denied(detail));
         }
@@ -170,14 +179,18 @@ impl Service {
             let known = self.registry.all().into_keys().filter(|name| caller.may(name));
             let known: Vec<String> = known.map(|name| format!("`{name}`")).collect();
             Status::not_found(match &*known {
-                [] => format!("there is no flow `{name}` here, and no other"),
-                _ => format!("there is no flow `{name}` here; there are {}", known.join(", ")),
+                [] => format!("there is no flow `{shown}` here, and no other"),
+                _ => format!("there is no flow `{shown}` here; there are {}", known.join(", ")),
             })
         })
     }
 
-    fn admit<T>(&self, request: &Request<T>) -> Result<Caller, Status> {
-        let authorization = request.metadata().get("authorization").map(|value| value.as_bytes());
+    fn caller<T>(&self, request: &Request<T>) -> Result<Caller, Status> {
+        self.admit(request.metadata().get("authorization").map(|value| value.as_bytes()))
+    }
+
+    /// Who comes with this `authorization`.
+    pub(crate) fn admit(&self, authorization: Option<&[u8]>) -> Result<Caller, Status> {
         self.rights.admit(authorization).map_err(|stranger| {
             let detail = stranger.to_string();
             self.telemetry.emit(events::Refused { cause: "token", detail: &detail, caller: "?" });
@@ -193,8 +206,13 @@ impl Service {
     }
 
     fn bad(&self, caller: &Caller, problem: &str) -> Status {
-        self.telemetry.emit(events::Refused { cause: "request", detail: problem, caller: &caller.name });
-        Status::invalid_argument(problem)
+        self.refuse(caller, Status::invalid_argument(wire::in_short(problem)))
+    }
+
+    fn refuse(&self, caller: &Caller, status: Status) -> Status {
+        let refused = events::Refused { cause: "request", detail: status.message(), caller: &caller.name };
+        self.telemetry.emit(refused);
+        status
     }
 }
 
@@ -214,37 +232,62 @@ enum End {
     /// The worker left, or its connection is gone.
     Left,
     /// The host ends it, for this reason.
-    Ended(String),
+    Ended(Status),
 }
 
 impl Session {
     async fn run(self, mut requests: Streaming<proto::SubscribeRequest>) {
-        let end = loop {
-            let stalled = tokio::time::sleep(STALL_LOOK);
-            tokio::select! {
-                () = self.service.closing.cancelled() => break End::Left,
-                () = self.mailbox.closed() => break End::Left,
-                request = requests.message() => match request {
-                    Ok(Some(request)) => {
-                        if let Err(problem) = self.handle(request).await {
-                            break End::Ended(problem);
-                        }
-                    }
-                    Ok(None) | Err(_) => break End::Left,
-                },
-                () = stalled => {}
-            }
-            let now = self.service.clock.now();
-            if self.mailbox.waiting_since().is_some_and(|since| now.saturating_since(since) > STALL_MAX) {
-                break End::Ended(format!("it has taken nothing for {} s", STALL_MAX.as_secs()));
-            }
+        let end = tokio::select! {
+            end = self.converse(&mut requests) => end,
+            end = self.watch() => end,
         };
-        if let End::Ended(reason) = end {
+        if let End::Ended(status) = end {
             let (flow, worker) = (&*self.flow.issuer.flow, &*self.worker);
-            self.service.telemetry.emit(events::WorkerEnded { flow, worker, reason: &reason });
-            self.mailbox.fail(reason);
+            let reason = status.message();
+            self.service.telemetry.emit(events::WorkerEnded { flow, worker, reason });
+            self.mailbox.fail(status);
         }
         // Leaves with the membership.
+    }
+
+    async fn converse(&self, requests: &mut Streaming<proto::SubscribeRequest>) -> End {
+        loop {
+            match requests.message().await {
+                Ok(Some(request)) => {
+                    if let Err(problem) = self.handle(request).await {
+                        return End::Ended(self.service.bad(&self.caller, &problem));
+                    }
+                }
+                Ok(None) => return End::Left,
+                Err(status) => match grpc::unreadable(&status) {
+                    Some(status) => return End::Ended(self.service.refuse(&self.caller, status)),
+                    None => return End::Left,
+                },
+            }
+        }
+    }
+
+    /// Returns when the stream is to end for another reason than what it says: also while what it says has to wait.
+    async fn watch(&self) -> End {
+        let flow = &*self.flow.issuer.flow;
+        let looking = async {
+            loop {
+                tokio::time::sleep(LOOK_EVERY).await;
+                let (now, since) = (self.service.clock.now(), self.mailbox.waiting_since());
+                if since.is_some_and(|since| now.saturating_since(since) > STALL_MAX) {
+                    let reason = format!("it has taken nothing for {} s", STALL_MAX.as_secs());
+                    return End::Ended(Status::resource_exhausted(reason));
+                }
+                if !self.service.rights.still_admits(&self.caller, flow) {
+                    return End::Ended(Status::unauthenticated("its bearer token was withdrawn"));
+                }
+            }
+        };
+        tokio::select! {
+            () = self.service.closing.cancelled() => End::Left,
+            () = self.mailbox.closed() => End::Left,
+            end = looking => end,
+        }
     }
 
     async fn handle(&self, request: proto::SubscribeRequest) -> Result<(), String> {
@@ -263,52 +306,76 @@ impl Session {
                 self.mailbox.alive(now);
                 Ok(())
             }
-            None => Err("a request says something: open, credits, settle, renew or alive".to_owned()),
+            Some(Asked::Elsewhere(proto::Elsewhere { receipts })) => self.leave(&receipts).await,
+            None => {
+                Err("a request says something: open, credits, settle, renew, alive or elsewhere".to_owned())
+            }
         }
+    }
+
+    /// Lets go of what is settled at another host, in the order of the stream.
+    async fn leave(&self, receipts: &[String]) -> Result<(), String> {
+        if receipts.len() > BATCH_MAX {
+            return Err(format!("a request has at most {BATCH_MAX} receipts, not {}", receipts.len()));
+        }
+        let claims = self.service.router.claims(&self.caller, &self.flow.issuer.flow, receipts);
+        // A flow that has ended holds nothing.
+        let _ = self.flow.send(Command::Elsewhere(claims)).await;
+        Ok(())
     }
 
     /// Answers come when they come; requests go on meanwhile.
     async fn settle(&self, settlements: Vec<proto::Settlement>) -> Result<(), String> {
-        let permits = self.permits(settlements.len()).await?;
+        let permits = self.permits(settlements.iter().map(|one| &*one.receipt)).await?;
         let (service, caller, mailbox) =
             (self.service.clone(), self.caller.clone(), Arc::clone(&self.mailbox));
         self.service.tasks.spawn(async move {
             let receipts: Vec<String> = settlements.iter().map(|one| one.receipt.clone()).collect();
+            let permits = Mutex::new(permits);
             let tell = |at: usize, told: Told| {
-                mailbox.settled(service.clock.now(), [settle_result(receipts[at].clone(), told)]);
+                let permit = permits.lock().split(weight(&receipts[at]));
+                let result = settle_result(receipts[at].clone(), told);
+                mailbox.settled(service.clock.now(), Permitted::new(result, permit));
             };
             service.router.settle_each(&caller, settlements, ANSWER_PATIENCE, &tell).await;
-            drop(permits);
         });
         Ok(())
     }
 
     async fn renew(&self, renewals: Vec<proto::Renewal>) -> Result<(), String> {
-        let permits = self.permits(renewals.len()).await?;
+        let mut permits = self.permits(renewals.iter().map(|one| &*one.receipt)).await?;
         let (service, caller, mailbox) =
             (self.service.clone(), self.caller.clone(), Arc::clone(&self.mailbox));
         self.service.tasks.spawn(async move {
             let receipts: Vec<String> = renewals.iter().map(|one| one.receipt.clone()).collect();
             let kept = service.router.renew(&caller, renewals).await;
-            let results = receipts.into_iter().zip(kept).map(|(receipt, kept)| renew_result(receipt, kept));
+            let results = receipts.into_iter().zip(kept).map(|(receipt, kept)| {
+                let permit = permits.split(weight(&receipt));
+                Permitted::new(renew_result(receipt, kept), permit)
+            });
             mailbox.renewed(service.clock.now(), results);
-            drop(permits);
         });
         Ok(())
     }
 
     /// Waits until so many more may be open.
-    async fn permits(&self, count: usize) -> Result<tokio::sync::OwnedSemaphorePermit, String> {
+    async fn permits<'a>(
+        &self,
+        receipts: impl ExactSizeIterator<Item = &'a str>,
+    ) -> Result<OwnedSemaphorePermit, String> {
+        let count = receipts.len();
         if count > BATCH_MAX {
             return Err(format!("a request has at most {BATCH_MAX} receipts, not {count}"));
         }
-        let count = u32::try_from(count).unwrap_or(u32::MAX);
-        let permits = Arc::clone(&self.open).acquire_many_owned(count);
-        tokio::select! {
-            permits = permits => permits.map_err(|_| "the stream has ended".to_owned()),
-            () = self.mailbox.closed() => Err("the stream has ended".to_owned()),
-        }
+        let weight: usize = receipts.map(weight).sum();
+        let permits = Arc::clone(&self.open).acquire_many_owned(u32::try_from(weight).unwrap_or(u32::MAX));
+        permits.await.map_err(|_| "the stream has ended".to_owned())
     }
+}
+
+/// How much of what a stream may have open one receipt takes.
+const fn weight(receipt: &str) -> usize {
+    1 + receipt.len() / PERMIT_BYTES
 }
 
 /// The stream to the worker. Ended by its mailbox; dropped with its connection, which ends the mailbox.
@@ -345,7 +412,7 @@ impl Reader {
     async fn next(&self) -> Result<Option<Said>, Status> {
         let Some(item) = self.mailbox.0.next(|| self.clock.now()).await else {
             return match self.mailbox.0.failure() {
-                Some(reason) => Err(Status::failed_precondition(reason)),
+                Some(status) => Err(status),
                 None => Ok(None),
             };
         };

@@ -162,6 +162,13 @@ impl SettleRouter {
         kept
     }
 
+    /// The deliveries of a flow of this host that receipts name; others are passed over.
+    pub(crate) fn claims(&self, caller: &Caller, flow: &str, receipts: &[String]) -> Vec<Claim> {
+        let is_own = |receipt: &Receipt| receipt.owner == self.host_id && *receipt.flow == *flow;
+        let read = receipts.iter().filter_map(|text| self.open(caller, text).ok());
+        read.filter(is_own).map(|receipt| claim(&receipt)).collect()
+    }
+
     /// Reads a receipt, and checks that the caller may use it.
     fn open(&self, caller: &Caller, text: &str) -> Result<Receipt, Told> {
         let receipt = Receipt::decode(text, &self.key)
@@ -323,7 +330,8 @@ fn claim(receipt: &Receipt) -> Claim {
 
 fn verb(outcome: Outcome) -> Verb {
     match outcome {
-        Outcome::Accepted => Verb::Accept,
+        // Nobody wishes for the latter: it is what a worker says instead of a settlement.
+        Outcome::Accepted | Outcome::Elsewhere => Verb::Accept,
         Outcome::Deferred { delay } => Verb::Defer(delay),
         Outcome::Released => Verb::Release,
         Outcome::Rejected { reason } => Verb::Reject { reason },

@@ -1,5 +1,6 @@
 //! Deliveries as the protocol has them.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use tidegate_connector::Clock;
@@ -12,6 +13,8 @@ use crate::dispatch::Credits;
 pub(crate) const CREDIT_MESSAGES_MAX: u64 = 100_000;
 /// The longest name of a worker, in characters.
 const WORKER_CHARS_MAX: usize = 64;
+/// Bytes of a sentence that repeats what a caller sent, whatever that was.
+const SENTENCE_BYTES_MAX: usize = 512;
 
 /// A delivery with its receipt.
 pub(crate) fn delivery(emission: &Emission, issuer: &ReceiptIssuer, clock: Clock) -> proto::Delivery {
@@ -66,6 +69,18 @@ pub(crate) fn worker_name(name: &str) -> Result<Arc<str>, String> {
         return Err(format!("`worker` has at most {WORKER_CHARS_MAX} characters and no control characters"));
     }
     Ok(if name.is_empty() { "unnamed".into() } else { name.into() })
+}
+
+/// A sentence that repeats what a caller sent, for its answer and for logs.
+pub(crate) fn in_short(sentence: &str) -> Cow<'_, str> {
+    if sentence.len() <= SENTENCE_BYTES_MAX {
+        return sentence.into();
+    }
+    let half = SENTENCE_BYTES_MAX / 2;
+    // Both ends: what was sent is most often in the middle.
+    let (begin, end) =
+        (sentence.floor_char_boundary(half), sentence.ceil_char_boundary(sentence.len() - half));
+    format!("{} … {}", &sentence[..begin], &sentence[end..]).into()
 }
 
 /// The protocol's word for when a message is done.

@@ -280,7 +280,7 @@ impl LeaseBook {
         }
         let cost = report.cost.unwrap_or_else(|| now.saturating_since(work.began_at).as_secs_f64());
         self.keys.add_work(now, self.entries[at].key, cost);
-        if report.outcome == Outcome::Accepted {
+        if matches!(report.outcome, Outcome::Accepted | Outcome::Elsewhere) {
             self.keys.add_finished(now);
         }
         if work.overtaken {
@@ -380,7 +380,7 @@ impl LeaseBook {
                 continue;
             }
             let entry = &self.entries[at];
-            let work = Work { began_at: now, until: entry.expires_at, overtaken: false };
+            let work = Work { began_at: now, until: entry.expires_at, overtaken: false, replaced: false };
             self.set_state(at, State::Emitted(work));
             self.entries[at].was_emitted = true;
             self.offer_next(at);

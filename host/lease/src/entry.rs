@@ -105,6 +105,8 @@ pub(crate) struct Work {
     pub(crate) until: Instant,
     /// An earlier delivery of the ordered key ended the run: the outcome is not settled, the message comes again.
     pub(crate) overtaken: bool,
+    /// The lease was replaced since: what the sink has names an older one, with which the broker does nothing any more.
+    pub(crate) replaced: bool,
 }
 
 /// What to tell the broker.
@@ -119,6 +121,9 @@ pub(crate) enum Plan {
         due: Instant,
     },
     Release,
+    /// Nothing: another host tells it. It still waits for its predecessors, so that what comes after it does. When its lease is
+    /// replaced meanwhile, the other host cannot tell it any more, and it is accepted here.
+    Elsewhere,
     /// Dropped behind a delivery whose lease is gone, while its own goes on: told as a release, so that the broker does
     /// not wait for the end of the longer lease. Not an attempt.
     Unblock,

@@ -76,6 +76,9 @@ pub enum Outcome {
         /// In a few words.
         reason: Box<str>,
     },
+    /// Done, and another host is asked to tell the broker so, by the receipt. This one tells it only when it has got the
+    /// delivery anew since it gave the receipt out, which is about an older lease then.
+    Elsewhere,
 }
 
 /// Why a settlement did not take effect.

@@ -359,6 +359,7 @@ impl Flow {
                 Outcome::Deferred { delay } => Verb::Defer(delay),
                 Outcome::Released => Verb::Release,
                 Outcome::Rejected { reason } => Verb::Reject { reason },
+                Outcome::Elsewhere => panic!("nobody settles elsewhere here"),
             };
             notices.push(match self.out.remove(&id) {
                 Some(handle) => {

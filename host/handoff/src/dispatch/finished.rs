@@ -89,7 +89,7 @@ impl Finished {
 impl Kind {
     pub(crate) const fn of(outcome: &Outcome) -> Self {
         match outcome {
-            Outcome::Accepted => Self::Accept,
+            Outcome::Accepted | Outcome::Elsewhere => Self::Accept,
             Outcome::Deferred { .. } => Self::Defer,
             Outcome::Released => Self::Release,
             Outcome::Rejected { .. } => Self::Reject,

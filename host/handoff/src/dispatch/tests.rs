@@ -131,6 +131,44 @@ fn a_lease_that_ends_is_told_and_its_place_is_free_when_the_worker_says_somethin
 }
 
 #[test]
+fn what_is_settled_elsewhere_takes_no_place_and_is_not_released() {
+    let mut dispatcher = Dispatcher::new(OPTIONS);
+    let worker = dispatcher.handle_join("w".into(), credits(2));
+    dispatcher.handle_emissions(vec![emission(1, "k", false, 10), emission(2, "k", false, 10)]);
+    delivered(&mut dispatcher);
+    assert_eq!(dispatcher.limit(), 2, "no room");
+    dispatcher.handle_elsewhere(&Claim { handle: "another".into(), ..claim(1) });
+    assert_eq!(ended(&mut dispatcher), []);
+    dispatcher.handle_elsewhere(&claim(1));
+    dispatcher.handle_elsewhere(&claim(1));
+    assert_eq!(ended(&mut dispatcher), [(1, Outcome::Elsewhere)], "once");
+    assert_eq!(dispatcher.limit(), 2, "one held, and room for one");
+    // Whatever is said of it here is for the broker to answer.
+    dispatcher.handle_settlement(Ticket(1), &claim(1), Outcome::Accepted, None);
+    assert_eq!(answers(&mut dispatcher), [(1, Answer::NotHere)]);
+    // What was settled here first stays so.
+    dispatcher.handle_settlement(Ticket(2), &claim(2), Outcome::Accepted, None);
+    dispatcher.handle_elsewhere(&claim(2));
+    dispatcher.handle_leave(worker);
+    assert_eq!(ended(&mut dispatcher), [(2, Outcome::Accepted)], "nothing is released");
+    settled(&mut dispatcher, 2);
+    assert_eq!(answers(&mut dispatcher), [(2, Answer::Done)]);
+    assert_eq!(dispatcher.held(), 0);
+}
+
+#[test]
+fn a_lease_that_ended_is_over_when_it_is_settled_elsewhere() {
+    let mut dispatcher = Dispatcher::new(OPTIONS);
+    dispatcher.handle_join("w".into(), credits(1));
+    dispatcher.handle_emissions(vec![emission(1, "k", false, 10)]);
+    delivered(&mut dispatcher);
+    dispatcher.handle_notice(Notice::Expired { id: DeliveryId(1) });
+    assert_eq!((ended(&mut dispatcher), dispatcher.limit()), (vec![(1, Outcome::Released)], 0));
+    dispatcher.handle_elsewhere(&claim(1));
+    assert_eq!((ended(&mut dispatcher), dispatcher.limit()), (Vec::new(), 1));
+}
+
+#[test]
 fn a_delivery_of_an_earlier_life_is_not_mistaken() {
     let mut dispatcher = Dispatcher::new(OPTIONS);
     dispatcher.handle_join("w".into(), credits(1));
@@ -210,6 +248,7 @@ enum Step {
     Detach { worker: usize },
     Emit { count: usize, key: u8 },
     Settle { pick: usize, kind: u8 },
+    Elsewhere { pick: usize },
     Renew { pick: usize },
     Answer { pick: usize, how: u8 },
     Expire { pick: usize },
@@ -224,6 +263,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (0_usize..9).prop_map(|worker| Step::Detach { worker }),
         6 => (1_usize..8, 0_u8..4).prop_map(|(count, key)| Step::Emit { count, key }),
         6 => (0_usize..50, 0_u8..4).prop_map(|(pick, kind)| Step::Settle { pick, kind }),
+        2 => (0_usize..50).prop_map(|pick| Step::Elsewhere { pick }),
         1 => (0_usize..50).prop_map(|pick| Step::Renew { pick }),
         5 => (0_usize..50, 0_u8..5).prop_map(|(pick, how)| Step::Answer { pick, how }),
         1 => (0_usize..50).prop_map(|pick| Step::Expire { pick }),
@@ -336,6 +376,11 @@ impl World {
                 self.let_go(number);
                 self.dispatcher.handle_settlement(Ticket(self.tickets), &claim(number), outcome, None);
             }
+            Step::Elsewhere { pick } => {
+                let Some(number) = self.pick_got(pick) else { return };
+                self.let_go(number);
+                self.dispatcher.handle_elsewhere(&claim(number));
+            }
             Step::Renew { pick } => {
                 let Some(number) = self.pick_got(pick) else { return };
                 self.tickets += 1;
@@ -416,7 +461,10 @@ impl World {
         if let Some(reports) = self.dispatcher.poll_reports() {
             for report in reports.ended {
                 assert!(self.open.remove(&report.id.0), "{} was reported twice", report.id);
-                self.unanswered.push((report.id.0, Kind::of(&report.outcome)));
+                // The broker is not told, and so has no answer.
+                if report.outcome != Outcome::Elsewhere {
+                    self.unanswered.push((report.id.0, Kind::of(&report.outcome)));
+                }
             }
         }
         while let Some((ticket, answer)) = self.dispatcher.poll_answer() {

@@ -110,8 +110,13 @@ impl LeaseBook {
         entry.expires_at = delivery.expires_at;
         entry.attempt = entry.attempt.max(delivery.attempt);
         entry.batch = self.batch;
-        if let State::Emitted(work) = &mut entry.state {
-            work.overtaken = false;
+        match &mut entry.state {
+            State::Emitted(work) => {
+                work.overtaken = false;
+                work.replaced = true;
+            }
+            State::Settling(plan) if *plan == Plan::Elsewhere => *plan = Plan::Accept,
+            _ => {}
         }
         self.begin_anew(at, delivery.lease);
         if !matches!(self.entries[at].state, State::Settling(_)) {

@@ -462,6 +462,9 @@ impl LeaseBook {
         // A broker under pressure may answer without a handle: then the old one stays good.
         if let Some(handle) = handle.filter(|handle| !handle.text.is_empty()) {
             entry.handle = handle;
+            if let State::Emitted(work) = &mut entry.state {
+                work.replaced = true;
+            }
         }
         let end = flight.sent_at + flight.length;
         let renewing = &mut entry.renewing;

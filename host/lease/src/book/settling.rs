@@ -8,7 +8,7 @@ use tidegate_model::{
 };
 
 use super::LeaseBook;
-use crate::entry::{Place, Plan, State, Story};
+use crate::entry::{Place, Plan, State, Story, Work};
 use crate::event::{BookEvent, RerunKind, RunEnd};
 use crate::options::Exhausted;
 use crate::spacing;
@@ -52,6 +52,10 @@ impl LeaseBook {
             Outcome::Accepted => self.settle(now, at, Plan::Accept),
             Outcome::Rejected { reason } => self.settle(now, at, Plan::Reject { reason }),
             Outcome::Released => self.settle(now, at, Plan::Release),
+            Outcome::Elsewhere => {
+                let replaced = matches!(self.entries[at].state, State::Emitted(Work { replaced: true, .. }));
+                self.settle(now, at, if replaced { Plan::Accept } else { Plan::Elsewhere });
+            }
             Outcome::Deferred { delay } => match self.judge(at, delay) {
                 Ruling::Defer(delay) | Ruling::Cut(delay) => self.defer(now, at, delay),
                 Ruling::Refuse(_) => match self.options.valves.exhausted {
@@ -102,6 +106,7 @@ impl LeaseBook {
     /// The next settlement: of `run`, if its first one may follow what was just given out of it, else of whatever
     /// has waited longest.
     pub(super) fn next_settlement(&mut self, now: Instant, run: Option<u32>) -> Option<Settlement> {
+        self.end_elsewhere(now);
         let next = run.and_then(|run| self.next_accept(run));
         if next.is_none()
             && let Some(renewal) = self.next_renewal(now)
@@ -133,6 +138,20 @@ impl LeaseBook {
             handle: Handle { routing: Arc::clone(&entry.handle.routing), text },
             attempt: entry.attempt,
         })
+    }
+
+    /// Lets go of deliveries that another host settles, as far as they are next. Should one not be settled there, its lease
+    /// runs out at the broker, which then begins its ordered key anew.
+    fn end_elsewhere(&mut self, now: Instant) {
+        while let Some(at) = self.ready.front()
+            && matches!(self.entries[at].state, State::Settling(Plan::Elsewhere))
+        {
+            let entry = self.forget(now, at);
+            self.attempts.remove(&entry.message.id);
+            if let Some(run) = entry.run {
+                self.advance(run);
+            }
+        }
     }
 
     /// The run whose next accept may follow this settlement in the same batch. Only accepts follow accepts: any other
@@ -234,7 +253,8 @@ impl LeaseBook {
     /// The plan in the broker's words. A deferral or release is counted here: from now on the message comes again.
     fn verb(&mut self, now: Instant, at: u32, plan: Plan) -> Verb {
         let delay = match plan {
-            Plan::Accept => return Verb::Accept,
+            // One of the latter never comes here.
+            Plan::Accept | Plan::Elsewhere => return Verb::Accept,
             Plan::Reject { reason } => return Verb::Reject { reason },
             Plan::Defer { due } => due.saturating_since(now),
             Plan::Release => Duration::ZERO,

@@ -179,6 +179,81 @@ fn accepts_wait_for_their_predecessors_and_go_together() {
 }
 
 #[test]
+fn what_is_settled_elsewhere_is_not_told_and_holds_nobody_up() {
+    let mut rig = Rig::new(|_| {});
+    let emissions = rig.start(&["a:1", "a:2", "a:3", "a:4"]);
+    assert_eq!(rig.report(&emissions[1], Outcome::Elsewhere), Taken::Yes);
+    assert_eq!(
+        rig.report(&emissions[1], Outcome::Accepted),
+        Taken::Unknown,
+        "it is not this host's any more"
+    );
+    rig.report(&emissions[2], Outcome::Accepted);
+    assert!(rig.settle().is_empty(), "the first is open");
+    rig.report(&emissions[0], Outcome::Accepted);
+    let first = rig.settle();
+    assert_eq!(told(&first), ["accept a:1"]);
+    rig.answer(&first);
+    let third = rig.settle();
+    assert_eq!(told(&third), ["accept a:3"]);
+    rig.answer(&third);
+    rig.report(&emissions[3], Outcome::Elsewhere);
+    assert!(rig.settle().is_empty());
+    assert_eq!((rig.book.counts().in_flight, rig.book.counts().ordered_keys), (0, 0));
+    assert_eq!(rig.events(), []);
+    // Its lease ends without anything having been told: the broker begins anew, and so does the book.
+    rig.wait(60_000);
+    let again = rig.start(&["a:4", "a:5"]);
+    assert_eq!(names(&again), ["a:4", "a:5"]);
+}
+
+#[test]
+fn what_came_anew_is_accepted_here_since_its_receipt_is_void_elsewhere() {
+    let mut rig = Rig::new(|_| {});
+    let emissions = rig.start(&["a:1", "a:2", "a:3"]);
+    rig.report(&emissions[0], Outcome::Released);
+    let batch = rig.settle();
+    assert_eq!(told(&batch), ["release a:1"]);
+    rig.answer(&batch);
+    // The broker begins anew; workers are still at 2 and 3, with receipts of the leases before.
+    let again = rig.start(&["a:1", "a:2", "a:3"]);
+    assert_eq!(names(&again), ["a:1"]);
+    rig.report(&emissions[2], Outcome::Elsewhere);
+    rig.report(&emissions[1], Outcome::Elsewhere);
+    rig.report(&again[0], Outcome::Accepted);
+    let batch = rig.settle();
+    assert_eq!(told(&batch), ["accept a:1", "accept a:2", "accept a:3"]);
+    assert_eq!(handles(&batch), ["a:1@4", "a:2@5", "a:3@6"]);
+    rig.answer(&batch);
+    assert_eq!((rig.book.counts().in_flight, rig.book.counts().ordered_keys), (0, 0));
+}
+
+#[test]
+fn what_comes_anew_while_it_waits_is_accepted_here() {
+    let mut rig = Rig::new(|_| {});
+    let emissions = rig.start(&["a-1"]);
+    rig.report(&emissions[0], Outcome::Elsewhere);
+    assert!(rig.start(&["a-1"]).is_empty(), "it is held");
+    let batch = rig.settle();
+    assert_eq!((told(&batch), handles(&batch)), (vec!["accept a-1".to_owned()], vec!["a-1@2"]));
+}
+
+#[test]
+fn what_is_settled_elsewhere_comes_again_with_what_was_before_it() {
+    let mut rig = Rig::new(|_| {});
+    let emissions = rig.start(&["a:1", "a:2", "b-1"]);
+    rig.report(&emissions[1], Outcome::Elsewhere);
+    rig.report(&emissions[2], Outcome::Elsewhere);
+    assert!(rig.settle().is_empty());
+    rig.report(&emissions[0], Outcome::Released);
+    let batch = rig.settle();
+    assert_eq!(told(&batch), ["release a:1"]);
+    rig.answer(&batch);
+    assert_eq!(rig.book.counts().in_flight, 0);
+    assert_eq!(names(&rig.start(&["a:1", "a:2"])), ["a:1", "a:2"]);
+}
+
+#[test]
 fn keys_do_not_wait_for_each_other() {
     let mut rig = Rig::new(|_| {});
     let emissions = rig.start(&["a:1", "b:1", "a:2", "b:2"]);

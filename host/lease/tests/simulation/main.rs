@@ -62,6 +62,8 @@ fn the_promises_hold_whatever_happens() {
             seen.late_reports,
             seen.asked,
             seen.renewed,
+            seen.wished,
+            seen.elsewhere,
             seen.renewed_then_done,
         ];
         assert!(counts.iter().all(|count| *count > 100), "{seen:?}");

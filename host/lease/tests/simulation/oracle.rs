@@ -51,6 +51,8 @@ pub(crate) struct Seen {
     pub(crate) late_reports: u64,
     pub(crate) asked: u64,
     pub(crate) renewed: u64,
+    pub(crate) wished: u64,
+    pub(crate) elsewhere: u64,
     pub(crate) renewed_then_done: u64,
 }
 
@@ -69,6 +71,8 @@ impl std::ops::AddAssign for Seen {
         self.late_reports += other.late_reports;
         self.asked += other.asked;
         self.renewed += other.renewed;
+        self.wished += other.wished;
+        self.elsewhere += other.elsewhere;
         self.renewed_then_done += other.renewed_then_done;
     }
 }
@@ -113,7 +117,7 @@ impl Known {
 enum Cause {
     Decide { attempt: u32, deferred: Duration },
     Verdict { verdict: Verdict, attempt: u32, deferred: Duration },
-    Outcome { outcome: Outcome, attempt: u32 },
+    Outcome { outcome: Outcome, attempt: u32, handle: Box<str> },
 }
 
 /// A settlement on its way.
@@ -287,9 +291,20 @@ impl Oracle {
                 match outcome {
                     Outcome::Accepted => known.may_be_accepted = true,
                     Outcome::Rejected { .. } => known.may_be_rejected = true,
-                    _ => {}
+                    // For this host it is over.
+                    Outcome::Elsewhere => {
+                        self.seen.elsewhere += 1;
+                        known.may_be_accepted = true;
+                        known.given_back = 0;
+                        known.deferred_since = Duration::ZERO;
+                        // By the newest lease: the emission's may have been replaced by one that came again.
+                        let (topic, offset, _) = parse(&emission.handle);
+                        self.orders.entry(topic).or_default().sent.insert(offset, (known.serial, true));
+                    }
+                    Outcome::Deferred { .. } | Outcome::Released => {}
                 }
-                let cause = Cause::Outcome { outcome: outcome.clone(), attempt: emission.attempt };
+                let handle = emission.handle.text.clone();
+                let cause = Cause::Outcome { outcome: outcome.clone(), attempt: emission.attempt, handle };
                 self.deliveries.insert(emission.id, cause);
             }
             Taken::LeaseExpired => {
@@ -352,6 +367,11 @@ impl Oracle {
         let id = &settlement.message.id;
         let cause = self.deliveries.get(&settlement.id);
         let fits = match (&settlement.verb, cause) {
+            // Only what came anew, with which the worker's receipt has nothing to do any more.
+            (Verb::Accept, Some(Cause::Outcome { outcome: Outcome::Elsewhere, handle, .. })) => {
+                settlement.handle.text != *handle
+            }
+            (_, Some(Cause::Outcome { outcome: Outcome::Elsewhere, .. })) => false,
             (Verb::Release, Some(Cause::Outcome { outcome: Outcome::Released, .. })) => true,
             (Verb::Release, Some(Cause::Outcome { .. })) => self.draining,
             (Verb::Release, _) => self.draining || self.may_go_back(settlement),
@@ -376,7 +396,7 @@ impl Oracle {
             }
             (
                 Verb::Defer(delay),
-                Some(Cause::Outcome { outcome: Outcome::Deferred { delay: wish }, attempt }),
+                Some(Cause::Outcome { outcome: Outcome::Deferred { delay: wish }, attempt, .. }),
             ) => {
                 let may = valves.exhausted == Exhausted::Accept || *attempt < valves.max_delivery_attempt;
                 may && *delay <= *wish + *wish / 10

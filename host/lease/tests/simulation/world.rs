@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, BinaryHeap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate_lease::{BookEvent, Exhausted, LeaseBook, Options, RenewalOptions, Valve, Valves};
+use tidegate_lease::{BookEvent, Exhausted, LeaseBook, Options, RenewalOptions, Taken, Valve, Valves};
 use tidegate_model::{
     Capacity, Deferral, Delivery, DeliveryId, Emission, Handle, Instant, Outcome, Renewal, Report,
-    SettleError, SettleFault, Settlement, Verdict,
+    SettleError, SettleFault, Settlement, Verb, Verdict,
 };
 
 use crate::broker::{self, BODY_BYTES_MAX, Broker};
@@ -30,6 +30,8 @@ struct Weather {
     jumps: u64,
     answers_late: u64,
     lapses: u64,
+    wishes: u64,
+    elsewhere: u64,
 }
 
 pub(crate) struct World {
@@ -59,6 +61,7 @@ pub(crate) struct World {
     network: Random,
     policy: Random,
     labour: Random,
+    haste: Random,
     fate: Random,
 }
 
@@ -85,6 +88,16 @@ enum Event {
         host: u64,
         id: DeliveryId,
         answer: Renewal,
+    },
+    /// A worker needs more time.
+    Wish {
+        host: u64,
+        emission: Box<Emission>,
+        length: Duration,
+    },
+    /// Another host settles what a worker has.
+    Elsewhere {
+        settlement: Box<Settlement>,
     },
     /// The renewal options change.
     Reload,
@@ -141,6 +154,15 @@ impl World {
             jumps: rough(10),
             answers_late: rough(300),
             lapses: rough(300),
+            wishes: 0,
+            elsewhere: 0,
+        };
+        // A stream of its own, so that seeds go as they did before workers had wishes; every other one still does.
+        let mut haste = Random::new(seed, 6);
+        let weather = if seed % 2 == 1 {
+            Weather { wishes: haste.below(400), elsewhere: haste.below(200), ..weather }
+        } else {
+            weather
         };
         let topics = topics.collect();
         let mut world = Self {
@@ -167,6 +189,7 @@ impl World {
             network: Random::new(seed, 3),
             policy: Random::new(seed, 4),
             labour: Random::new(seed, 5),
+            haste,
             fate,
             options,
         };
@@ -226,6 +249,8 @@ impl World {
             answers_late: 0,
             // A policy that keeps for ever what no sink has room for would keep the simulation from its end.
             lapses: 1000,
+            wishes: 0,
+            elsewhere: 0,
         };
     }
 
@@ -292,6 +317,9 @@ impl World {
                 let report = Report { id: emission.id, outcome: outcome.clone(), cost: None };
                 let taken = self.book.handle_report(self.now, report);
                 self.oracle.reported(self.now, &emission, &outcome, first, taken);
+                if taken == Taken::Yes && outcome == Outcome::Elsewhere {
+                    self.settle_elsewhere(&emission);
+                }
                 if first && self.labour.chance(20) {
                     let after = self.labour.millis(0, 20_000);
                     self.schedule(after, Event::Report { host, emission, outcome, first: false });
@@ -301,8 +329,23 @@ impl World {
                 self.oracle.told(self.now, id, self.renewal.as_ref());
                 self.book.handle_renewal(self.now, id, answer);
             }
+            Event::Wish { host, emission, length } if host == self.host => {
+                let wish = self.book.handle_renewal_wish(self.now, emission.id, length);
+                self.hear();
+                self.oracle.wished(self.now, &emission, length, wish);
+            }
+            Event::Elsewhere { settlement } => {
+                let (done, _) = self.broker.settle(self.now, &settlement);
+                if done {
+                    self.oracle.done(&settlement);
+                }
+            }
             Event::Reload => self.reload(),
-            Event::Arrive { .. } | Event::Answer { .. } | Event::Report { .. } | Event::Keep { .. } => {}
+            Event::Arrive { .. }
+            | Event::Answer { .. }
+            | Event::Report { .. }
+            | Event::Keep { .. }
+            | Event::Wish { .. } => {}
         }
         self.oracle.bounds(&self.book.counts(), self.workers);
     }
@@ -466,9 +509,18 @@ impl World {
                 1 => Outcome::Released,
                 _ => Outcome::Rejected { reason: "simulated".into() },
             }
+        } else if self.haste.chance(self.weather.elsewhere) {
+            Outcome::Elsewhere
         } else {
             Outcome::Accepted
         };
+        while self.haste.chance(self.weather.wishes) {
+            let length = self.haste.millis(0, 90_000);
+            // Now and then when it is done, or when nobody is there any more.
+            let after = self.haste.millis(0, u64::try_from(after.as_millis()).unwrap_or(u64::MAX) + 1_000);
+            let emission = Box::new(emission.clone());
+            self.schedule(after, Event::Wish { host: self.host, emission, length });
+        }
         if self.labour.chance(self.weather.worker_lost) {
             // The worker died; its place is free again, and nobody ever reports.
             self.sink_room += 1;
@@ -476,6 +528,23 @@ impl World {
             let emission = Box::new(emission);
             self.schedule(after, Event::Report { host: self.host, emission, outcome, first: true });
         }
+    }
+
+    /// What a worker named as settled elsewhere is so soon, late, or never.
+    fn settle_elsewhere(&mut self, emission: &Emission) {
+        if self.haste.chance(self.weather.ack_lost) {
+            return;
+        }
+        let settlement = Box::new(Settlement {
+            id: emission.id,
+            verb: Verb::Accept,
+            message: Arc::clone(&emission.message),
+            handle: emission.handle.clone(),
+            attempt: emission.attempt,
+        });
+        let most = if self.haste.chance(self.weather.worker_slow) { 90_000 } else { 2_000 };
+        let after = self.haste.millis(0, most);
+        self.schedule(after, Event::Elsewhere { settlement });
     }
 
     // === what the broker and the network do ===

@@ -98,7 +98,7 @@ impl DeadLetters {
         for Report { id, outcome, .. } in reports {
             let Some(settlement) = self.with_sink.remove(&id) else { continue };
             let (wait, said) = match outcome {
-                Outcome::Accepted => {
+                Outcome::Accepted | Outcome::Elsewhere => {
                     self.backoff.reset();
                     self.ended.push_back(Told::burial(settlement));
                     heard.push(Heard::Taken);

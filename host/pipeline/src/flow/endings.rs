@@ -106,7 +106,8 @@ impl Endings {
     pub(super) fn handle_report(&mut self, now: Instant, report: &Report, taken: Taken) {
         let Some(accepted) = self.accepted.remove(&report.id) else { return };
         let ending = match (taken, &report.outcome) {
-            (Taken::Yes, Reported::Accepted) => Ending::Accepted,
+            // What another host was told is not known here; that the work was done is.
+            (Taken::Yes, Reported::Accepted | Reported::Elsewhere) => Ending::Accepted,
             (Taken::Yes, Reported::Deferred { .. }) => Ending::Deferred,
             (Taken::Yes, Reported::Released) => Ending::Released,
             (Taken::Yes, Reported::Rejected { .. }) => Ending::Rejected,

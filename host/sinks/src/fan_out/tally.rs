@@ -22,6 +22,7 @@ struct Entry {
     rejections: Vec<(usize, Box<str>)>,
     delay: Option<Duration>,
     is_released: bool,
+    is_elsewhere: bool,
 }
 
 impl Tally {
@@ -43,6 +44,7 @@ impl Tally {
                 rejections: Vec::new(),
                 delay: None,
                 is_released: false,
+                is_elsewhere: false,
             },
         );
         None
@@ -64,6 +66,7 @@ impl Tally {
             Outcome::Accepted => {}
             Outcome::Deferred { delay } => entry.delay = entry.delay.max(Some(delay)),
             Outcome::Released => entry.is_released = true,
+            Outcome::Elsewhere => entry.is_elsewhere = true,
             Outcome::Rejected { reason } => entry.rejections.push((of, reason)),
         }
         if entry.missing > 0 {
@@ -90,6 +93,7 @@ impl Entry {
         match self.delay {
             Some(delay) => Outcome::Deferred { delay },
             None if self.is_released => Outcome::Released,
+            None if self.is_elsewhere => Outcome::Elsewhere,
             None => Outcome::Accepted,
         }
     }

@@ -98,6 +98,36 @@ impl Event for Listening<'_> {
     }
 }
 
+/// A file of tokens was edited, and says now who is let in.
+#[derive(Debug)]
+pub struct TokensChanged<'a> {
+    /// The sink.
+    pub sink: &'a str,
+    /// How many there are.
+    pub tokens: usize,
+}
+
+impl Event for TokensChanged<'_> {
+    fn record(self, _: &Metrics) {
+        tracing::info!(sink = self.sink, tokens = self.tokens, "the tokens have changed");
+    }
+}
+
+/// A file of tokens was edited, and cannot be used.
+#[derive(Debug)]
+pub struct TokensUnusable<'a> {
+    /// The sink.
+    pub sink: &'a str,
+    /// What is wrong.
+    pub problem: &'a str,
+}
+
+impl Event for TokensUnusable<'_> {
+    fn record(self, _: &Metrics) {
+        tracing::warn!(sink = self.sink, problem = self.problem, "the tokens stay as they were");
+    }
+}
+
 /// A worker came.
 #[derive(Debug)]
 pub struct WorkerJoined<'a> {
@@ -238,7 +268,7 @@ impl Event for Answered {
 /// A request, or a receipt in it, was refused.
 #[derive(Debug)]
 pub struct Refused<'a> {
-    /// As a label: `token`, `rights`, `receipt`, `request` or `overload`.
+    /// As a label: `tls`, `token`, `rights`, `receipt` or `request`.
     pub cause: &'static str,
     /// In a sentence.
     pub detail: &'a str,

@@ -32,6 +32,7 @@ pub(crate) struct Families {
     stale_handles: Family<SourceLabel, Counter>,
     corrupted_bodies: Family<SourceLabel, Counter>,
     sends: Family<SendLabels, Counter>,
+    send_retries: Family<SourceLabel, Counter>,
     send_failures: Family<SendFailureLabels, Counter>,
     held_sinks: Family<SourceLabel, Gauge>,
     ack_clients: Family<SourceLabel, Gauge>,
@@ -55,6 +56,7 @@ impl Families {
             stale_handles: Family::default(),
             corrupted_bodies: Family::default(),
             sends: Family::default(),
+            send_retries: Family::default(),
             send_failures: Family::default(),
             held_sinks: Family::default(),
             ack_clients: Family::default(),
@@ -95,6 +97,11 @@ impl Families {
             families.corrupted_bodies.clone(),
         );
         area.register("sends", "Messages sent, by result", families.sends.clone());
+        area.register(
+            "send_retries",
+            "Attempts to send a message that failed and were followed by another one",
+            families.send_retries.clone(),
+        );
         area.register(
             "send_failures",
             "Messages that a sink could not send after all attempts, by the server's code",
@@ -535,9 +542,10 @@ pub struct SendRetried {
 }
 
 impl Event for SendRetried {
-    fn record(self, _metrics: &Metrics) {
+    fn record(self, metrics: &Metrics) {
         let Self { name, attempt, detail } = self;
         tracing::debug!(source = %name, attempt, detail, "sending failed, trying again");
+        metrics.rocketmq.send_retries.get_or_create(&SourceLabel { source: Name::from(&name) }).inc();
     }
 }
 

@@ -6,8 +6,10 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use tidegate_lease::{RenewalOptions, RenewalQuestion};
-use tidegate_model::{DeliveryId, Handle, Instant, MessageId, Renewal, SettleError, SettleFault, Settlement};
+use tidegate_lease::{RenewalOptions, RenewalQuestion, Wish};
+use tidegate_model::{
+    DeliveryId, Emission, Handle, Instant, MessageId, Renewal, SettleError, SettleFault, Settlement,
+};
 
 use super::{Known, Oracle};
 use crate::broker::{generation, parse};
@@ -29,6 +31,8 @@ pub(super) struct Renewing {
     quiet_until: HashMap<usize, Instant>,
     /// An answer allows a renewal that was not sent yet.
     wishes: bool,
+    /// Renewals for workers that were not sent yet.
+    of_workers: HashMap<DeliveryId, (MessageId, Duration)>,
 }
 
 pub(super) struct Flight {
@@ -200,6 +204,38 @@ impl Oracle {
         }
     }
 
+    /// A worker's wish for more time, and what the book says to it.
+    pub(crate) fn wished(&mut self, now: Instant, emission: &Emission, length: Duration, wish: Wish) {
+        let (delivery, id) = (emission.id, &emission.message.id);
+        let planned = self.renewing.of_workers.contains_key(&delivery);
+        let known = &self.messages[id];
+        let works = known.working.iter().any(|(working, _)| *working == delivery);
+        match wish {
+            Wish::LeaseGone => {
+                let gone = !works || known.ended(now, delivery) || known.lease.may_be_overtaken;
+                assert!(gone, "{id}: a worker is told that its lease is gone");
+                return;
+            }
+            Wish::Busy => return,
+            Wish::Enough(until) => {
+                assert_eq!(until, known.expires_at, "{id}");
+                // The book looks again at when to ask.
+                self.known(id).lease.lead_least = Duration::ZERO;
+            }
+            Wish::Planned => {
+                let known = self.known(id);
+                // Also one that a policy has left to itself.
+                known.lease.lapsed = None;
+                self.renewing.of_workers.insert(delivery, (id.clone(), length));
+                self.seen.wished += 1;
+            }
+        }
+        let known = &self.messages[id];
+        assert!(works && now < known.expires_at, "{id}: {wish:?} though its lease is gone");
+        assert!(!known.renewing && !planned, "{id}: {wish:?} though it is being renewed");
+        self.quieten(id, now + SPACING + LATE_MAX);
+    }
+
     /// The valve allows no further renewal of the message, so that it was not asked about.
     pub(crate) fn spent(&mut self, message: &MessageId) {
         self.known(message).lease.may_have_lapsed = true;
@@ -207,6 +243,8 @@ impl Oracle {
 
     /// The renewal options change.
     pub(crate) fn reloaded(&mut self, now: Instant) {
+        // They may be dropped with what policies wanted.
+        self.renewing.of_workers.clear();
         for known in self.messages.values_mut() {
             known.lease.quiet_until = known.lease.quiet_until.max(now + LATE_MAX);
         }
@@ -218,9 +256,10 @@ impl Oracle {
         // What keeps a key, or a message without order, from being asked about.
         let out = self.renewing.questions.values().map(|(message, _)| message);
         let flying = self.renewing.flights.values().map(|flight| &flight.message);
+        let planned = self.renewing.of_workers.values().map(|(message, _)| message);
         let live = self.messages.iter().filter(|(_, known)| now < known.expires_at);
         let lapsed = live.filter(|(_, known)| known.lease.may_have_lapsed);
-        let blocked = out.chain(flying).chain(lapsed.map(|(message, _)| message));
+        let blocked = out.chain(flying).chain(planned).chain(lapsed.map(|(message, _)| message));
         for message in blocked.cloned().collect::<Vec<_>>() {
             self.quieten(&message, now + SPACING + LATE_MAX);
         }
@@ -261,20 +300,25 @@ impl Oracle {
             !self.on_way.values().any(|way| way.topic == topic && way.ordered && way.gives_back),
             "{id}: renewed while its key is given back"
         );
-        let options = options.expect("renewed though renewal is off");
-        let kept_max = self.options.valves.max_total_deferral;
+        let valves = self.options.valves;
+        let of_worker = self.renewing.of_workers.remove(&settlement.id);
         let known = self.known(id);
         assert_eq!(serial, known.serial, "{id}: renewed with an old handle");
         assert_eq!(generation(&settlement.handle), known.generation, "{id}: renewed with an old handle");
         assert!(!known.renewing, "{id}: renewed twice");
         assert!(now < known.expires_at, "{id}: renewed after its lease");
         assert!(now + length > known.expires_at, "{id}: a renewal that shortens");
-        assert!(known.working.is_empty() || options.renew_emitted, "{id}: frozen by its emission");
-        let wish = known.lease.wish_max.expect("renewed though no answer says so");
-        assert!(length <= wish && length <= options.length_max, "{id}: renewed by {length:?}");
+        if let Some((_, wish)) = of_worker {
+            assert!(length <= wish && length <= valves.max_invisible_duration, "{id}: renewed by {length:?}");
+        } else {
+            let options = options.expect("renewed though renewal is off");
+            assert!(known.working.is_empty() || options.renew_emitted, "{id}: frozen by its emission");
+            let wish = known.lease.wish_max.expect("renewed though no answer says so");
+            assert!(length <= wish && length <= options.length_max, "{id}: renewed by {length:?}");
+            known.lease.wish = None;
+        }
         let kept = known.lease.kept + (now + length).saturating_since(known.expires_at);
-        assert!(kept <= kept_max, "{id}: kept for {kept:?}");
-        known.lease.wish = None;
+        assert!(kept <= valves.max_total_deferral, "{id}: kept for {kept:?}");
         known.renewing = true;
         let flight = Flight { message: id.clone(), serial, sent_at: now };
         assert!(self.renewing.flights.insert(settlement.id, flight).is_none(), "{id}: renewed twice");
