@@ -115,15 +115,13 @@ impl Config {
                         Err(error) => errors.push(error),
                     }
                 } else if let Some(pairs) = values.pairs(key) {
-                    let mut resolved = pairs.clone();
-                    for (part, text) in &mut resolved {
-                        match resolve(text, format!("{path}.{part}"), base_dir, environment) {
-                            Ok(Some(secret)) => *text = secret,
+                    for (part, text) in pairs.clone() {
+                        match resolve(&text, format!("{path}.{part}"), base_dir, environment) {
+                            Ok(Some(secret)) => values.set_part(key, &part, secret),
                             Ok(None) => {}
                             Err(error) => errors.push(error),
                         }
                     }
-                    values.set_pairs(key, resolved);
                 }
             }
         }

@@ -4,7 +4,7 @@
 //! key-value pairs that a user wrote into typed [`Values`], reporting every mistake at once and naming the nearest
 //! known key for an unknown one.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::Duration;
 
@@ -169,6 +169,8 @@ pub enum Value {
 pub struct Values {
     values: BTreeMap<&'static str, Value>,
     secrets: Vec<&'static str>,
+    /// Parts of values that are secrets from elsewhere, not what the user wrote.
+    looked_up: BTreeSet<(&'static str, String)>,
 }
 
 /// One mistake in the options.
@@ -512,9 +514,19 @@ impl Values {
         self.values.insert(key, Value::Text(text));
     }
 
-    /// The same of texts under names.
-    pub fn set_pairs(&mut self, key: &'static str, pairs: BTreeMap<String, String>) {
-        self.values.insert(key, Value::Pairs(pairs));
+    /// Replaces one of several texts under names by the secret that it stands for.
+    pub fn set_part(&mut self, key: &'static str, name: &str, secret: String) {
+        if let Some(Value::Pairs(pairs)) = self.values.get_mut(key) {
+            pairs.insert(name.to_owned(), secret);
+            self.looked_up.insert((key, name.to_owned()));
+        }
+    }
+
+    /// Whether a text under a name is a secret from elsewhere. Then it means itself: nobody wrote it for us, so that it has
+    /// no fields and no references in it, whatever it looks like.
+    #[must_use]
+    pub fn is_looked_up(&self, key: &str, name: &str) -> bool {
+        self.looked_up.iter().any(|(known, part)| *known == key && part == name)
     }
 
     /// The keys whose values are secrets.

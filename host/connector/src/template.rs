@@ -17,10 +17,11 @@ pub const TEMPLATE_BYTES_MAX: usize = 4 * 1024;
 pub const RENDERED_BYTES_MAX: usize = 8 * 1024;
 
 /// A text with fields, checked.
-#[derive(Clone, Debug, Eq, PartialEq)]
+#[derive(Clone, Eq, PartialEq)]
 pub struct Template {
     text: Box<str>,
     parts: Box<[Part]>,
+    is_literal: bool,
 }
 
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -156,7 +157,25 @@ impl Template {
         if !plain.is_empty() {
             parts.push(Part::Text(plain.into()));
         }
-        Ok(Self { text: text.into(), parts: parts.into() })
+        Ok(Self { text: text.into(), parts: parts.into(), is_literal: false })
+    }
+
+    /// A text that means itself, braces and all.
+    ///
+    /// # Errors
+    /// When it is too long.
+    pub fn literal(text: &str) -> Result<Self, TemplateError> {
+        if text.len() > TEMPLATE_BYTES_MAX {
+            return Err(TemplateError::TooLong { bytes: text.len() });
+        }
+        let parts = if text.is_empty() { Vec::new() } else { vec![Part::Text(text.into())] };
+        Ok(Self { text: text.into(), parts: parts.into(), is_literal: true })
+    }
+
+    /// Whether it was made as a text that means itself.
+    #[must_use]
+    pub const fn is_literal(&self) -> bool {
+        self.is_literal
     }
 
     /// The text for an emission.
@@ -224,6 +243,14 @@ impl Template {
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.text
+    }
+}
+
+/// A literal one may be a secret.
+impl fmt::Debug for Template {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = if self.is_literal { "(literal)" } else { &self.text };
+        f.debug_tuple("Template").field(&text).finish()
     }
 }
 

@@ -88,6 +88,22 @@ impl Control {
         self.order(proxy, Order::Start).await;
     }
 
+    /// Freezes the proxy of that number, as SIGSTOP would: its connections stay open, and nothing is answered or done.
+    pub fn freeze_proxy_at(&self, proxy: usize) {
+        self.set_frozen(proxy, true);
+    }
+
+    /// Lets a frozen proxy go on, with the calls that nobody has given up.
+    pub fn thaw_proxy_at(&self, proxy: usize) {
+        self.set_frozen(proxy, false);
+    }
+
+    fn set_frozen(&self, proxy: usize, frozen: bool) {
+        if let Some(proxy) = self.hub.proxies.get(proxy) {
+            proxy.set_frozen(frozen);
+        }
+    }
+
     async fn order(&self, proxy: usize, order: impl FnOnce(oneshot::Sender<()>) -> Order) {
         let Some(orders) = self.orders.get(proxy) else { return };
         let (done, answer) = oneshot::channel();

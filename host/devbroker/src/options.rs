@@ -147,7 +147,7 @@ pub struct Retention {
     pub messages_max: u64,
     /// Bytes of bodies and properties on each broker.
     pub bytes_max: u64,
-    /// Lite topics on each broker. 20,503 were taken by a real one without complaint.
+    /// Lite topics on each broker. A real one takes as many as it can, unless `enableLmqQuota` is on.
     pub lite_topics_max: usize,
 }
 

@@ -48,6 +48,7 @@ impl Service {
         request: Request<Q>,
         work: impl FnOnce(&Call<'_>, Q) -> A,
     ) -> Result<Response<A>, Status> {
+        self.thawed().await?;
         let call = Call::new(self, method, &request);
         let refusal = match &call.fault {
             Some(Effect::Delay(wait)) => {
@@ -71,6 +72,14 @@ impl Service {
             return Err(Status::unavailable("the answer was dropped by an ordered fault"));
         }
         Ok(Response::new(answer))
+    }
+
+    /// Waits as long as the proxy is frozen, but not longer than it lives.
+    async fn thawed(&self) -> Result<(), Status> {
+        tokio::select! {
+            () = self.hub.proxies[self.proxy].thawed() => Ok(()),
+            () = self.cut.cancelled() => Err(Status::unavailable("the proxy is stopping")),
+        }
     }
 
     /// Waits, but not longer than the proxy lives.

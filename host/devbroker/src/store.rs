@@ -430,7 +430,9 @@ impl Store {
             .filter(|name| !topic.has_lite_topic(name))
             .count();
         let lite_topics_max = self.options.retention.lite_topics_max;
-        if fresh > 0 && topic.lite_topics() + fresh > lite_topics_max {
+        // Of the whole broker, as the real one counts.
+        let known = || self.topics.iter().map(TopicState::lite_topics).sum::<usize>();
+        if fresh > 0 && known() + fresh > lite_topics_max {
             return Err(SendError::LiteTopics(lite_topics_max));
         }
         Ok(())

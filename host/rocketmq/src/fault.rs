@@ -52,7 +52,9 @@ pub enum Method {
 impl CallError {
     /// A status in the body of an answer.
     pub(crate) fn answered(subject: &Subject, method: Method, code: i32, text: &str) -> Self {
-        let said = format!("the server answered {code} `{}`", brief(text));
+        let name =
+            proto::Code::try_from(code).map(|code| format!(" {}", code.as_str_name())).unwrap_or_default();
+        let said = format!("the server answered {code}{name} `{}`", brief(text));
         Self::new(subject, method, of_status(method, code, text), Some(code), said)
     }
 

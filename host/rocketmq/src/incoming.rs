@@ -1,4 +1,4 @@
-//! From a message on the wire to a delivery of ours, without copying bodies.
+//! From a message on the wire to a delivery of ours, without copying large bodies.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,6 +15,10 @@ use crate::options::TopicKind;
 /// A property that the broker dispatches lite messages by. It stands among the user's own in every lite message; a
 /// message that is sent on with it is put into the lite topic once more, where it cannot be acknowledged (measured).
 pub(crate) const INTERNAL_DISPATCH: &str = "INNER_MULTI_DISPATCH";
+
+/// A body of no more bytes is copied: it is a small part of the buffer that it came in, and would keep all of that as long
+/// as the message is held.
+const COPIED_BODY_BYTES_MAX: usize = 512;
 
 /// Most lite topics and groups whose names are shared.
 const SHARED_NAMES_MAX: usize = 65_536;
@@ -60,6 +64,7 @@ impl Incoming {
             system.body_digest.as_ref(),
             body::DECODED_BYTES_MAX,
         );
+        let body = if body.len() <= COPIED_BODY_BYTES_MAX { Bytes::copy_from_slice(&body) } else { body };
         let name = |names: &mut Interner, text: Option<String>| {
             text.filter(|text| !text.is_empty()).map(|text| names.intern(&text))
         };
@@ -183,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn bodies_are_not_copied() {
+    fn large_bodies_are_not_copied() {
         let body = Bytes::from(vec![7; 1_000]);
         let message = proto::Message { body: body.clone(), ..lite_message() };
         assert_eq!(received(TopicKind::Lite, message).message.body.as_ptr(), body.as_ptr());

@@ -6,27 +6,23 @@
 
 mod client;
 mod matching;
+mod sorting;
 mod table;
 
-use std::collections::HashMap;
 use std::fmt;
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use bytes::Bytes;
 use client::Client;
 use futures::StreamExt as _;
 pub use matching::AckScope;
-use matching::{Candidate, choose};
 use parking_lot::Mutex;
 use rustls::ClientConfig;
+use sorting::{Group, spread};
 use table::{CLIENTS_MAX, Key, Step, Table};
 use tidegate_connector::{Clock, ReceiptSettler, SettleByReceipt};
-use tidegate_model::{
-    BodyState, Handle, Message, Receipt, Routing, SettleError, SettleFault, Settlement, Verb,
-};
+use tidegate_model::{Receipt, SettleError, SettleFault, Settlement};
 use tidegate_telemetry::Telemetry;
 use tidegate_telemetry::events::rocketmq as events;
 use tokio::sync::Notify;
@@ -53,11 +49,6 @@ const GROUPS_IN_FLIGHT_MAX: usize = 16;
 /// From so many settlements of one client on, they are prepared on several tasks: one alone would be the slowest part of a
 /// hundred thousand.
 const SPREAD_MIN: usize = 1_024;
-const SPREAD_TASKS: usize = 4;
-
-/// Why a lite message cannot be rejected by receipt.
-const LITE_REJECT_REFUSED: &str =
-    "the message itself is needed for a dead letter: reject it at the host that gave it out";
 
 /// One configured way to settle.
 #[derive(Clone, Debug)]
@@ -113,22 +104,6 @@ struct Configuration {
     options: ClientOptions,
     endpoint: Option<Endpoints>,
     tls: Option<Arc<ClientConfig>>,
-}
-
-/// The settlements of one batch that go through one client.
-struct Group {
-    key: Key,
-    members: Vec<usize>,
-    settlements: Vec<Settlement>,
-}
-
-/// Where receipts of one routing go.
-struct Road {
-    /// The client that is for it.
-    client: Option<usize>,
-    routing: Arc<Routing>,
-    /// The groups of those without and with a lite topic.
-    groups: [Option<usize>; 2],
 }
 
 /// A client in use.
@@ -233,88 +208,7 @@ impl ReceiptSettler for AckPool {
     }
 }
 
-/// Where one settlement of a batch goes, and what came of it.
-struct Sorted {
-    /// The client that is for it.
-    client: Option<usize>,
-    result: Option<Settled>,
-}
-
 impl Inner {
-    fn choose(&self, routing: &Routing) -> Option<usize> {
-        let candidates = self.clients.iter().map(|configured| Candidate {
-            endpoints: &configured.client.client.endpoints,
-            namespace: &configured.client.client.namespace,
-            scope: &configured.client.scope,
-        });
-        choose(candidates, routing)
-    }
-
-    /// Puts what goes through one client together, in the order of the batch, and refuses what cannot be settled.
-    fn sort(&self, batch: Vec<SettleByReceipt>) -> (Vec<Sorted>, Vec<Group>) {
-        let mut sorted = Vec::with_capacity(batch.len());
-        let mut groups: Vec<Group> = Vec::new();
-        let mut group_of: HashMap<Key, usize> = HashMap::new();
-        let mut roads: Vec<Road> = Vec::new();
-        let mut road_of: HashMap<Routing, usize> = HashMap::new();
-        let mut last = 0;
-        for (at, SettleByReceipt { receipt, verb }) in batch.into_iter().enumerate() {
-            // Most of a batch goes one road.
-            if roads.get(last).is_none_or(|road| *road.routing != receipt.routing) {
-                last = *road_of.entry(receipt.routing.clone()).or_insert_with_key(|routing| {
-                    roads.push(Road {
-                        client: self.choose(routing),
-                        routing: Arc::new(routing.clone()),
-                        groups: [None; 2],
-                    });
-                    roads.len() - 1
-                });
-            }
-            let road = &mut roads[last];
-            let refused = match (road.client, &verb, &receipt.lite_topic) {
-                (None, ..) => Some(not_served(&receipt)),
-                // The server's own dead letters come back to their lite topic for ever (measured on 5.5.0).
-                (Some(_), Verb::Reject { .. }, Some(_)) => Some(LITE_REJECT_REFUSED.to_owned()),
-                _ => None,
-            };
-            let result = refused.map(|detail| {
-                Err(SettleError { verb: verb.name(), detail: detail.into(), fault: SettleFault::Refused })
-            });
-            if let (Some(client), None) = (road.client, &result) {
-                let group =
-                    *road.groups[usize::from(receipt.lite_topic.is_some())].get_or_insert_with(|| {
-                        *group_of.entry(self.key(client, &receipt)).or_insert_with_key(|key| {
-                            groups.push(Group {
-                                key: key.clone(),
-                                members: Vec::new(),
-                                settlements: Vec::new(),
-                            });
-                            groups.len() - 1
-                        })
-                    });
-                groups[group].members.push(at);
-                groups[group].settlements.push(settlement(receipt, verb, &road.routing));
-            }
-            sorted.push(Sorted { client: road.client, result });
-        }
-        (sorted, groups)
-    }
-
-    fn key(&self, client: usize, receipt: &Receipt) -> Key {
-        let configuration = self.clients[client].configuration;
-        let endpoint = match &self.configurations[configuration].endpoint {
-            Some(endpoints) => endpoints.text(),
-            None => &receipt.routing.endpoint,
-        };
-        Key {
-            configuration,
-            endpoint: Arc::clone(endpoint),
-            namespace: Arc::clone(&receipt.routing.namespace),
-            group: Arc::clone(&receipt.routing.group),
-            is_lite: receipt.lite_topic.is_some(),
-        }
-    }
-
     async fn settle_group(self: &Arc<Self>, group: Group) -> Vec<(usize, Settled)> {
         let Group { key, members, settlements } = group;
         let lease = match self.lease(&key, &settlements[0].message.topic).await {
@@ -486,58 +380,6 @@ impl fmt::Debug for AckPool {
         let names: Vec<_> = self.inner.clients.iter().map(|configured| &configured.client.name).collect();
         f.debug_struct("AckPool").field("clients", &names).finish_non_exhaustive()
     }
-}
-
-/// As if it were a delivery of ours. A receipt knows no message group, so that what is no lite topic's keeps its order
-/// only within one message.
-fn settlement(receipt: Receipt, verb: Verb, routing: &Arc<Routing>) -> Settlement {
-    let message = Message {
-        topic: receipt.topic,
-        lite_topic: receipt.lite_topic,
-        group: None,
-        id: receipt.message_id,
-        tag: None,
-        keys: Vec::new(),
-        properties: Vec::new(),
-        body: Bytes::new(),
-        body_state: BodyState::Intact,
-        born_at: None,
-        stored_at: None,
-    };
-    Settlement {
-        id: receipt.delivery,
-        verb,
-        message: Arc::new(message),
-        handle: Handle { routing: Arc::clone(routing), text: receipt.handle },
-        attempt: receipt.attempt,
-    }
-}
-
-/// Divides settlements so that those of one lite topic, or of one message, stay together and in order.
-fn spread(
-    members: Vec<usize>,
-    settlements: Vec<Settlement>,
-) -> [(Vec<usize>, Vec<Settlement>); SPREAD_TASKS] {
-    let mut parts: [(Vec<usize>, Vec<Settlement>); SPREAD_TASKS] = Default::default();
-    for (at, settlement) in members.into_iter().zip(settlements) {
-        let message = &settlement.message;
-        let mut hasher = DefaultHasher::new();
-        message.lite_topic.as_deref().unwrap_or(message.id.as_str()).hash(&mut hasher);
-        let part = usize::try_from(hasher.finish() % SPREAD_TASKS as u64).unwrap_or(0);
-        parts[part].0.push(at);
-        parts[part].1.push(settlement);
-    }
-    parts
-}
-
-fn not_served(receipt: &Receipt) -> String {
-    let Routing { endpoint, namespace, group } = &receipt.routing;
-    let of_namespace =
-        if namespace.is_empty() { String::new() } else { format!(" in namespace `{namespace}`") };
-    format!(
-        "nothing here is configured to settle for group `{group}`{of_namespace} at {endpoint}: no source of this host \
-         consumes with it, and no settler is for it"
-    )
 }
 
 fn broker(verb: &'static str, detail: &str) -> SettleError {

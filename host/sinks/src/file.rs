@@ -2,6 +2,7 @@
 //!
 //! What is in the file is what was accepted, in the order in which the flow emitted it. After a crash there may be more:
 //! lines that were written but not yet accepted come again, so that a line can be there twice, with the same message id.
+//! Flows that name the same sink write to one file, one after the other, each all that it has.
 //! A disk that is full, a directory that is gone, a file that may not be written: the sink holds what it has, tries again
 //! with growing waits, and goes on by itself.
 
@@ -24,6 +25,7 @@ use tidegate_telemetry::Telemetry;
 use tidegate_telemetry::events::sink::{
     MovedAway, ReleaseCause, Released, Removed, Retried, Rotated, TailCut, Written as LinesWritten,
 };
+use tokio::sync::Mutex;
 use tokio::task::JoinError;
 
 pub use self::options::{FILE, FileOptions};
@@ -140,21 +142,28 @@ impl FileError {
     }
 }
 
+/// A file that is open and locked, for the flows that write to it.
+#[derive(Clone, Debug)]
+pub struct OpenFile {
+    writer: Arc<Mutex<Writer>>,
+    /// What one flow finds wrong with the file is wrong for all.
+    trouble: Arc<Trouble>,
+}
+
 /// Writes deliveries to a file; they are accepted once the disk has them.
 #[derive(Debug)]
 pub struct File {
-    writer: Writer,
     recorder: Recorder,
     desk: Desk,
 }
 
-/// Everything but the file.
+/// Everything but what makes records.
 #[derive(Debug)]
 struct Desk {
     name: Arc<str>,
     clock: Clock,
     telemetry: Telemetry,
-    trouble: Trouble,
+    file: OpenFile,
     /// Emissions not reported yet, in order; the credits bound them.
     held: VecDeque<Emission>,
     /// Whether the flow is about to end.
@@ -163,24 +172,34 @@ struct Desk {
     ended: bool,
 }
 
-impl File {
-    /// Opens and locks the file. A line at its end that was cut short is cut off.
+impl OpenFile {
+    /// Opens and locks the file of the sink `name`. A line at its end that was cut short is cut off.
     ///
     /// # Errors
     /// When the place is wrong: no such directory, no right to write there, no regular file, or somebody else writes to
     /// it. Trouble that passes, such as a full disk, is none: the sink then begins in trouble.
-    pub fn open(parts: SinkParts, options: FileOptions) -> Result<Self, FileError> {
-        let SinkParts { name, source, issuer, clock, telemetry } = parts;
-        let recorder = Recorder::new(source, issuer, clock);
+    pub fn open(
+        name: &Arc<str>,
+        options: FileOptions,
+        clock: Clock,
+        telemetry: &Telemetry,
+    ) -> Result<Self, FileError> {
         let mut writer = Writer::new(options)?;
         let opened = writer.tend(clock.wall());
         // Whatever else it is, the first write tells.
         opened.or_else(|error| if error.is_mistake() { Err(error) } else { Ok(()) })?;
-        let trouble = Trouble::new(Arc::clone(&name), telemetry.clone(), clock, 1);
-        let desk =
-            Desk { name, clock, telemetry, trouble, held: VecDeque::new(), draining: false, ended: false };
-        desk.tell(writer.take_notes());
-        Ok(Self { writer, recorder, desk })
+        let trouble = Trouble::new(Arc::clone(name), telemetry.clone(), clock, 1);
+        tell(name, telemetry, writer.take_notes());
+        Ok(Self { writer: Arc::new(Mutex::new(writer)), trouble: Arc::new(trouble) })
+    }
+
+    /// The sink of one flow.
+    #[must_use]
+    pub fn sink(&self, parts: SinkParts) -> File {
+        let SinkParts { name, source, issuer, clock, telemetry } = parts;
+        let recorder = Recorder::new(source, issuer, clock);
+        let (file, held) = (self.clone(), VecDeque::new());
+        File { recorder, desk: Desk { name, clock, telemetry, file, held, draining: false, ended: false } }
     }
 }
 
@@ -196,7 +215,7 @@ impl Sink for File {
     }
 
     async fn run(self: Box<Self>, mut inbox: Inbox) -> Result<(), SinkError> {
-        let Self { mut writer, recorder, mut desk } = *self;
+        let Self { recorder, mut desk } = *self;
         let mut backoff = Backoff::new(WAIT_FIRST, WAIT_MAX, 1);
         loop {
             desk.take_what_is_there(&mut inbox);
@@ -204,11 +223,11 @@ impl Sink for File {
                 if desk.ended {
                     return Ok(());
                 }
-                let look = desk.time_to_rotation(&writer);
+                let look = desk.time_to_rotation().await;
                 tokio::select! {
                     news = inbox.news() => desk.take(news),
                     () = async { tokio::time::sleep(look.unwrap_or_default()).await }, if look.is_some() => {
-                        writer = desk.tend(writer).await?;
+                        desk.tend().await?;
                     }
                 }
                 continue;
@@ -217,14 +236,13 @@ impl Sink for File {
             if desk.held.is_empty() {
                 continue;
             }
-            let done;
-            (writer, done) = desk.write(writer, &recorder).await?;
+            let done = desk.write(&recorder).await?;
             let error = desk.settle(done, &inbox).await;
             let Some(error) = error else {
                 backoff.reset();
                 continue;
             };
-            desk.trouble.fails(&error.to_string());
+            desk.file.trouble.fails(&error.to_string());
             if desk.draining || desk.ended {
                 desk.release_all(&inbox).await;
                 continue;
@@ -277,46 +295,39 @@ impl Desk {
         }
     }
 
-    fn time_to_rotation(&self, writer: &Writer) -> Option<Duration> {
-        let due = writer.rotation_due()?.as_unix_millis();
+    async fn time_to_rotation(&self) -> Option<Duration> {
+        let due = self.file.writer.lock().await.rotation_due()?.as_unix_millis();
         let wait = Duration::from_millis(due.saturating_sub(self.clock.wall().as_unix_millis()));
         Some(wait.clamp(LOOK_MIN, LOOK_MAX))
     }
 
     /// Sets the file aside when it is old. What goes wrong there is told by the next write.
-    async fn tend(&self, mut writer: Writer) -> Result<Writer, SinkError> {
+    async fn tend(&self) -> Result<(), SinkError> {
+        let mut writer = Arc::clone(&self.file.writer).lock_owned().await;
         let now = self.clock.wall();
         let job = tokio::task::spawn_blocking(move || {
             let _ = writer.tend(now);
-            writer
+            writer.take_notes()
         });
-        let mut writer = self.finish(job).await?;
-        self.tell(writer.take_notes());
-        Ok(writer)
+        let notes = self.finish(job).await?;
+        tell(&self.name, &self.telemetry, notes);
+        Ok(())
     }
 
-    /// Writes all that is held, and gives it back.
-    async fn write(
-        &mut self,
-        mut writer: Writer,
-        recorder: &Recorder,
-    ) -> Result<(Writer, Written), SinkError> {
+    /// Writes all that is held, which stays there.
+    async fn write(&mut self, recorder: &Recorder) -> Result<Written, SinkError> {
+        let mut writer = Arc::clone(&self.file.writer).lock_owned().await;
         let now = self.clock.wall();
         let (mut held, recorder) = (std::mem::take(&mut self.held), recorder.clone());
         let job = tokio::task::spawn_blocking(move || {
             let written =
                 writer.write(now, held.make_contiguous(), |emission, line| recorder.write(emission, line));
-            (writer, held, written)
+            (writer.take_notes(), held, written)
         });
-        let written;
-        let mut writer = {
-            let (writer, held, done) = self.finish(job).await?;
-            self.held = held;
-            written = done;
-            writer
-        };
-        self.tell(writer.take_notes());
-        Ok((writer, written))
+        let (notes, held, written) = self.finish(job).await?;
+        self.held = held;
+        tell(&self.name, &self.telemetry, notes);
+        Ok(written)
     }
 
     /// Waits for a job. There is no way to end one that the disk does not answer, but one to say so.
@@ -324,7 +335,7 @@ impl Desk {
         let done = match tokio::time::timeout(STALL, &mut job).await {
             Ok(done) => done,
             Err(_) => {
-                self.trouble.fails(&format!("the disk has not answered for {STALL:?}"));
+                self.file.trouble.fails(&format!("the disk has not answered for {STALL:?}"));
                 job.await
             }
         };
@@ -340,7 +351,7 @@ impl Desk {
         let lines = (durable - refused.len()) as u64;
         self.telemetry.emit(LinesWritten { sink: &self.name, lines, bytes });
         if error.is_none() {
-            self.trouble.works();
+            self.file.trouble.works();
         }
         let mut reports = Vec::with_capacity(durable);
         for (at, emission) in self.held.drain(..durable).enumerate() {
@@ -389,18 +400,17 @@ impl Desk {
             inbox.report(reports).await;
         }
     }
+}
 
-    fn tell(&self, notes: Vec<Note>) {
-        let (sink, telemetry) = (&self.name, &self.telemetry);
-        for note in notes {
-            match note {
-                Note::Rotated { file, bytes } => telemetry.emit(Rotated { sink, file: &file, bytes }),
-                Note::Removed { file, error } => {
-                    telemetry.emit(Removed { sink, file: &file, error: error.as_deref() });
-                }
-                Note::TailCut { file, bytes } => telemetry.emit(TailCut { sink, file: &file, bytes }),
-                Note::MovedAway { file } => telemetry.emit(MovedAway { sink, file: &file }),
+fn tell(sink: &Arc<str>, telemetry: &Telemetry, notes: Vec<Note>) {
+    for note in notes {
+        match note {
+            Note::Rotated { file, bytes } => telemetry.emit(Rotated { sink, file: &file, bytes }),
+            Note::Removed { file, error } => {
+                telemetry.emit(Removed { sink, file: &file, error: error.as_deref() });
             }
+            Note::TailCut { file, bytes } => telemetry.emit(TailCut { sink, file: &file, bytes }),
+            Note::MovedAway { file } => telemetry.emit(MovedAway { sink, file: &file }),
         }
     }
 }

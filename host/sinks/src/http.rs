@@ -23,6 +23,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use secrecy::ExposeSecret as _;
+use tidegate_connector::template::Template;
 use tidegate_connector::{Clock, Inbox, News, Notice, Sink, SinkError};
 use tidegate_model::{Emission, Outcome, Report};
 use tidegate_telemetry::Telemetry;
@@ -119,8 +120,10 @@ impl Http {
     /// When the CA file cannot be used or a secret that was looked up cannot be sent.
     pub fn open(parts: SinkParts, options: &HttpOptions) -> Result<Self, HttpError> {
         let SinkParts { name, source, issuer, clock, telemetry } = parts;
-        let is_reference = |text: &str| text.starts_with("env:") || text.starts_with("file:");
-        if let Some((name, _)) = options.headers.iter().find(|(_, value)| is_reference(value.as_str())) {
+        let is_reference = |value: &Template| {
+            !value.is_literal() && ["env:", "file:"].iter().any(|prefix| value.as_str().starts_with(prefix))
+        };
+        if let Some((name, _)) = options.headers.iter().find(|(_, value)| is_reference(value)) {
             return Err(HttpError::Unresolved { name: name.as_str().into() });
         }
         let tls =
@@ -158,14 +161,16 @@ impl Http {
     }
 }
 
-/// The secrets, and the part of `authorization` behind its scheme.
+/// The secrets, those in headers included, and the part of `authorization` behind its scheme.
 fn secrets_of(options: &HttpOptions) -> Vec<secrecy::SecretString> {
     let whole = options.authorization.iter().chain(&options.signature_secret).cloned();
     let tokens = options.authorization.iter().filter_map(|value| {
         let (_, token) = value.expose_secret().split_once(' ')?;
         Some(token.trim().to_owned().into())
     });
-    whole.chain(tokens).collect()
+    let headers = options.headers.iter().filter(|(_, value)| value.is_literal());
+    let headers = headers.map(|(_, value)| secrecy::SecretString::from(value.as_str().to_owned()));
+    whole.chain(tokens).chain(headers).collect()
 }
 
 #[async_trait]

@@ -19,7 +19,7 @@ mod trouble;
 
 pub use discard::{DISCARD, Discard};
 pub use fan_out::FanOut;
-pub use file::{FILE, File, FileError, FileOptions};
+pub use file::{FILE, File, FileError, FileOptions, OpenFile};
 pub use http::{BodyFormat, HTTP, Http, HttpError, HttpMethod, HttpOptions};
 pub use parts::SinkParts;
 pub use stdout::{STDOUT, Stdout};

@@ -20,6 +20,9 @@ pub(crate) const ROTATED_TOPIC: &str = "rotated-topic";
 /// And its group.
 pub(crate) const ROTATED_GROUP: &str = "rotated-group";
 
+/// Lite topics that a narrow broker has room for.
+pub(crate) const LITE_TOPICS_MAX: u8 = 2;
+
 /// A RocketMQ cluster to run scenarios on.
 ///
 /// Methods panic when the broker cannot do what was asked: a scenario that cannot go on has failed.
@@ -54,6 +57,12 @@ pub trait Broker: Send + Sync + 'static {
 
     /// Ends a member at once, as a crash would.
     async fn take_away(&self, member: Member);
+
+    /// Freezes a proxy, as SIGSTOP would: its connections stay open, and nothing is answered.
+    async fn freeze(&self, member: Member);
+
+    /// Lets a frozen proxy go on.
+    async fn thaw(&self, member: Member);
 
     /// Starts a member again that was taken away, on the same port, a broker with what it had stored.
     async fn bring_back(&self, member: Member);
@@ -102,6 +111,8 @@ pub enum Stand {
     Guarded,
     /// Two brokers behind two proxies, started for the scenario and stopped at its end.
     Pair,
+    /// Ours alone, with room for [`LITE_TOPICS_MAX`] lite topics, started for the scenario and stopped at its end.
+    Narrow,
 }
 
 /// Name and password of a user.

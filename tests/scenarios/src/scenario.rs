@@ -12,6 +12,7 @@ mod renewal;
 mod restarts;
 mod scale;
 mod several;
+mod sinks;
 mod subscriptions;
 mod takeover;
 
@@ -45,6 +46,7 @@ macro_rules! scenarios {
 /// All of them, the longest first: they run side by side, and the last to end decides how long all takes.
 pub const ALL: &[Scenario] = scenarios! {
     Pair: several => two_brokers_and_two_proxies,
+    Pair: sinks => a_lite_sink_tries_three_times_and_outlives_its_proxy,
     Restartable: restarts => a_broker_restart_is_survived,
     Restartable: restarts => a_proxy_restart_is_survived,
     Shared: flow::takeover => a_frozen_hosts_messages_come_to_the_other,
@@ -65,6 +67,8 @@ pub const ALL: &[Scenario] = scenarios! {
     Shared: receipts => another_host_defers_renews_and_releases,
     Shared: receipts => another_host_settles_thousands,
     Shared: receipts => another_host_settles_and_takes_nothing,
+    Narrow: sinks => a_lite_topic_quota_is_named_and_keeps_only_its_own_out,
+    Shared: sinks => a_lite_sink_keeps_the_order_of_each_lite_topic,
     Shared: scale => two_thousand_lite_topics_with_a_backlog,
     Guarded: access => tls_with_the_clusters_own_authority,
     Guarded: access => an_unknown_certificate_is_refused_in_a_sentence,

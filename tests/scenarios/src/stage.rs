@@ -186,8 +186,13 @@ impl Stage {
         for number in 0..count {
             producer.send_lite(&lite.topic, lite_topic, &number.to_string()).await;
         }
+        self.all_queued(lite, count as u64).await;
+    }
+
+    /// Waits until the broker counts so many messages in its queues that nobody has acknowledged.
+    pub(crate) async fn all_queued(&self, lite: &Lite, count: u64) {
         self.until("all messages are in their queues", || async {
-            self.broker.unacknowledged(&lite.group, &lite.topic).await == count as u64
+            self.broker.unacknowledged(&lite.group, &lite.topic).await == count
         })
         .await;
     }

@@ -11,7 +11,7 @@ use crate::broker::{Broker, Stand};
 /// Hands out the broker that a scenario needs.
 #[async_trait]
 pub trait Stands: Send + Sync + 'static {
-    /// The broker of this kind; a [`Stand::Restartable`] or [`Stand::Pair`] belongs to the caller until dropped.
+    /// The broker of this kind; a [`Stand::Restartable`], [`Stand::Pair`] or [`Stand::Narrow`] belongs to the caller until dropped.
     async fn take(&self, stand: Stand) -> Taken;
 }
 
@@ -30,7 +30,8 @@ impl Deref for Taken {
 }
 
 /// One broker of each kind, started by `start` at first use. Dropping it stops them. A [`Stand::Pair`] is as large as
-/// all others together: it is started for whoever takes it, one at a time, and stopped when that one drops it.
+/// all others together, and a [`Stand::Narrow`] is soon full: they are started for whoever takes them, one at a time, and
+/// stopped when that one drops them.
 pub struct OneOfEach<B, S> {
     start: S,
     shared: OnceCell<Arc<B>>,
@@ -67,7 +68,7 @@ where
     async fn take(&self, stand: Stand) -> Taken {
         let alone = match stand {
             Stand::Restartable => Some(Arc::clone(&self.alone).lock_owned().await),
-            Stand::Pair => Some(Arc::clone(&self.pair).lock_owned().await),
+            Stand::Pair | Stand::Narrow => Some(Arc::clone(&self.pair).lock_owned().await),
             Stand::Shared | Stand::Guarded => None,
         };
         let start = || async {
@@ -78,7 +79,7 @@ where
             Stand::Shared => &self.shared,
             Stand::Restartable => &self.restartable,
             Stand::Guarded => &self.guarded,
-            Stand::Pair => &OnceCell::new(),
+            Stand::Pair | Stand::Narrow => &OnceCell::new(),
         };
         let broker: Arc<dyn Broker> = Arc::<B>::clone(cell.get_or_init(start).await);
         Taken { broker, _alone: alone }

@@ -54,6 +54,8 @@ fn each_of_several_under_names() {
     config.resolve_secrets(&variables("MQ", "hunter2")).expect("it is there");
     let extra = config.sources["orders"].values.pairs("rocketmq.client.extra").expect("given");
     assert_eq!((extra["a"].as_str(), extra["b"].as_str()), ("hunter2", "plain"));
+    let looked_up = |part| config.sources["orders"].values.is_looked_up("rocketmq.client.extra", part);
+    assert!(looked_up("a") && !looked_up("b"));
     assert!(!format!("{config:?}").contains("hunter2"), "a secret in Debug");
 }
 

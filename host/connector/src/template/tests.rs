@@ -37,6 +37,16 @@ fn render(text: &str) -> Result<String, String> {
 }
 
 #[test]
+fn a_literal_one_means_itself() {
+    let template = Template::literal("a{tag}}{b").unwrap();
+    assert_eq!(template.render(&emission()).unwrap(), "a{tag}}{b");
+    assert_eq!((template.fixed(), template.is_literal()), (Some("a{tag}}{b"), true));
+    assert!(!format!("{template:?}").contains("tag"), "it may be a secret");
+    assert_eq!(Template::literal("").unwrap().fixed(), Some(""));
+    assert!(Template::literal(&"x".repeat(TEMPLATE_BYTES_MAX + 1)).is_err());
+}
+
+#[test]
 fn every_field_gives_its_value() {
     for (text, expected) in [
         ("", ""),

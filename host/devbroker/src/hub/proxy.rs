@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 use tidegate_proto::rocketmq as wire;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
 use crate::journal::SettledClient;
 
@@ -18,6 +18,7 @@ pub(crate) struct Proxy {
     clients: Mutex<HashMap<Arc<str>, Settled>>,
     receives: AtomicUsize,
     streams: AtomicUsize,
+    frozen: watch::Sender<bool>,
 }
 
 /// What a client settled.
@@ -53,6 +54,7 @@ impl Default for Proxy {
             clients: Mutex::default(),
             receives: AtomicUsize::new(0),
             streams: AtomicUsize::new(0),
+            frozen: watch::Sender::new(false),
         }
     }
 }
@@ -64,6 +66,17 @@ impl Proxy {
 
     pub(crate) fn set_address(&self, address: SocketAddr) {
         *self.address.lock() = address;
+    }
+
+    /// Stops answering, or goes on.
+    pub(crate) fn set_frozen(&self, frozen: bool) {
+        self.frozen.send_replace(frozen);
+    }
+
+    /// Waits as long as it is frozen.
+    pub(crate) async fn thawed(&self) {
+        // An error would mean that we are gone.
+        let _ = self.frozen.subscribe().wait_for(|frozen| !frozen).await;
     }
 
     /// A number for a new telemetry stream.

@@ -50,6 +50,7 @@ impl Service {
         &self,
         request: Request<wire::ReceiveMessageRequest>,
     ) -> Result<Response<Items<wire::ReceiveMessageResponse>>, Status> {
+        self.thawed().await?;
         let call = Call::new(self, Method::ReceiveMessage, &request);
         let request = request.into_inner();
         call.keep(|| kept(&request));
@@ -94,6 +95,7 @@ impl Service {
         loop {
             let mut advances = clock.advances();
             let notified = waiting.as_ref().map(|waiting| waiting.notified());
+            self.thawed().await?;
             if let Some(found) = cell.and_then(|cell| self.look(call, cell, waiting.as_ref(), &ask)) {
                 return Ok(found);
             }

@@ -52,6 +52,7 @@ impl Service {
         &self,
         request: Request<Streaming<wire::TelemetryCommand>>,
     ) -> Result<Response<Items<wire::TelemetryCommand>>, Status> {
+        self.thawed().await?;
         let call = Call::new(self, Method::Telemetry, &request);
         match &call.fault {
             Some(Effect::Delay(wait)) => self.sleep(*wait).await?,
@@ -112,6 +113,9 @@ impl Session {
                 () = outgoing.closed() => break,
             };
             let Ok(Some(command)) = message else { break };
+            if self.service.thawed().await.is_err() {
+                break;
+            }
             let call = Call::continued(&self.service, Arc::clone(&self.client), self.caller.clone());
             let answer = match call.handle_command(command, self.stream, &outgoing) {
                 Ok(Some(answer)) => Ok(answer),

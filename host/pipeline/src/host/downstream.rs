@@ -4,13 +4,16 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use parking_lot::Mutex;
 use tidegate_config::{AckMode, Config, Sink as SinkConfig};
 use tidegate_connector::options::OptionError;
 use tidegate_connector::{Clock, ReceiptSettler, Sink};
 use tidegate_handoff::{Handoff, ServiceOptions};
 use tidegate_policy::PolicyHost;
 use tidegate_rocketmq::{AckClient, AckPool, AckScope, ClientOptions, GrpcSink, SinkOptions};
-use tidegate_sinks::{Discard, FanOut, File, FileOptions, Http, HttpOptions, SinkParts, Stdout};
+use tidegate_sinks::{
+    Discard, FanOut, FileError, FileOptions, Http, HttpOptions, OpenFile, SinkParts, Stdout,
+};
 use tidegate_telemetry::Telemetry;
 
 use super::policies::resolve_client_keys;
@@ -23,6 +26,8 @@ pub(super) struct Downstream {
     identity: Identity,
     /// By the name of their sink.
     services: BTreeMap<Arc<str>, Handoff>,
+    /// By the name of their sink: flows that name the same one share it.
+    files: Mutex<BTreeMap<Arc<str>, OpenFile>>,
     settler: Option<Arc<AckPool>>,
     clock: Clock,
     telemetry: Telemetry,
@@ -38,7 +43,8 @@ impl Downstream {
         telemetry: &Telemetry,
     ) -> Result<Self, StartError> {
         let telemetry = telemetry.clone();
-        let mut downstream = Self { identity, services: BTreeMap::new(), settler: None, clock, telemetry };
+        let (services, files) = (BTreeMap::new(), Mutex::default());
+        let mut downstream = Self { identity, services, files, settler: None, clock, telemetry };
         let handoffs = config.sinks.iter().filter(|(_, sink)| is_handoff(sink));
         let handoffs: Vec<_> = handoffs
             .map(|(name, sink)| Ok((name, service_options(name, sink)?)))
@@ -134,7 +140,7 @@ impl Downstream {
             "discard" => Box::new(Discard),
             "file" => {
                 let file = FileOptions::from_values(&sink.values).map_err(options)?;
-                Box::new(File::open(parts(), file).map_err(|error| opened(error.into()))?)
+                Box::new(self.file(name, file).map_err(|error| opened(error.into()))?.sink(parts()))
             }
             "http" => {
                 let http = HttpOptions::from_values(&sink.values).map_err(options)?;
@@ -150,8 +156,20 @@ impl Downstream {
         })
     }
 
+    /// The file of a sink, opened by the first flow that names it.
+    fn file(&self, sink: &Arc<str>, options: FileOptions) -> Result<OpenFile, FileError> {
+        let mut files = self.files.lock();
+        if let Some(file) = files.get(sink) {
+            return Ok(file.clone());
+        }
+        let file = OpenFile::open(sink, options, self.clock, &self.telemetry)?;
+        files.insert(Arc::clone(sink), file.clone());
+        Ok(file)
+    }
+
     /// Ends the services and the pool. Flows have ended before.
     pub(super) async fn close(&self) {
+        self.files.lock().clear();
         futures::future::join_all(self.services.values().map(Handoff::close)).await;
         if let Some(settler) = &self.settler {
             settler.close().await;

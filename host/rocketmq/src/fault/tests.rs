@@ -83,9 +83,9 @@ fn access_point_and_route_endpoint_are_shown_apart() {
     let error = CallError::answered(&subject(), Method::ReceiveMessage, 40_100, "check signature failed.");
     assert_eq!(
         error.to_string(),
-        "cannot receive from topic `T` as group `G`: the server answered 40100 `check signature failed.`; check \
-         `rocketmq.client.access-key` and `rocketmq.client.secret-key`, and that this user may subscribe to topic `T` \
-         with group `G` (action Sub on both) (access point proxy:8081, route endpoint 10.0.0.5:8081)"
+        "cannot receive from topic `T` as group `G`: the server answered 40100 UNAUTHORIZED `check signature \
+         failed.`; check `rocketmq.client.access-key` and `rocketmq.client.secret-key`, and that this user may subscribe \
+         to topic `T` with group `G` (action Sub on both) (access point proxy:8081, route endpoint 10.0.0.5:8081)"
     );
 }
 

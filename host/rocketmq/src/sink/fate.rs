@@ -49,14 +49,13 @@ impl Fate {
 
     fn of_call(error: &CallError, attempts: u32) -> Self {
         let code = error.code_name().unwrap_or(NO_ANSWER);
-        let named = error.code_name().map(|name| format!("{name}: ")).unwrap_or_default();
         if is_about_the_message(error) {
-            return Self::Refused { code, detail: format!("{named}{error}") };
+            return Self::Refused { code, detail: error.to_string() };
         }
         let concerns_all =
             !matches!(error.reason(), Reason::LiteTopicQuota | Reason::Refused | Reason::Malformed);
         let after = if attempts > 1 { format!(" after {attempts} attempts") } else { String::new() };
-        Self::Failed { code, detail: format!("{named}{error}{after}"), concerns_all }
+        Self::Failed { code, detail: format!("{error}{after}"), concerns_all }
     }
 }
 
@@ -103,7 +102,7 @@ mod tests {
             assert!(fate.is_by_server());
             let Fate::Refused { code, detail } = fate else { panic!("{code}") };
             assert_eq!(code, name);
-            assert!(detail.starts_with(name), "{detail}");
+            assert!(detail.contains(name), "{detail}");
         }
         let invalid = SendError::Invalid { topic: "T".into(), problem: InvalidMessage::EmptyBody };
         let fate = Fate::of(&Err(invalid));
@@ -123,7 +122,7 @@ mod tests {
             let fate = answered(code, text);
             let Fate::Failed { code, detail, concerns_all } = fate else { panic!("{code}") };
             assert_eq!((code, concerns_all), (name, all));
-            assert!(detail.starts_with(name) && detail.ends_with("after 3 attempts"), "{detail}");
+            assert!(detail.contains(name) && detail.ends_with("after 3 attempts"), "{detail}");
         }
     }
 

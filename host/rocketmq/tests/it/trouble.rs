@@ -60,6 +60,20 @@ async fn a_proxy_that_does_not_know_us_gets_our_settings_again() {
     consumer.source.close().await;
 }
 
+/// Brokers count subscriptions by name, so that a wildcard group is not refused (5.5.0); one that does so is understood.
+#[tokio::test]
+async fn a_subscription_quota_is_named() {
+    let stage = Stage::start().await;
+    let refusal = code(42_902, "lite subscription quota exceeded: 2000");
+    stage.control.inject(Fault::new(Method::SyncLiteSubscription, refusal, u32::MAX));
+    let consumer = stage.consumer(stage.lite()).await;
+    let status = consumer.status(|status| status.contains("LITE_SUBSCRIPTION_QUOTA_EXCEEDED")).await;
+    assert!(status.contains("42902") && status.contains("lite.sub.client.quota"), "{status}");
+    stage.control.clear_faults();
+    consumer.status_is_clear().await;
+    consumer.source.close().await;
+}
+
 /// Reported as rocketmq 11138 and 8714: a proxy shows forgotten settings as a null pointer, in whatever words.
 #[tokio::test]
 async fn a_null_pointer_at_a_receive_also_sends_settings_again() {

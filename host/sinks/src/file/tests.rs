@@ -13,6 +13,12 @@ use crate::testing::{self, Flow, PATIENCE, eventually, metric, numbered, parts};
 
 const IN_TROUBLE: &str = "tidegate_sink_in_trouble{sink=\"out\"}";
 
+/// A sink that has the file for itself.
+fn open(parts: SinkParts, options: FileOptions) -> Result<File, FileError> {
+    let file = OpenFile::open(&parts.name, options, parts.clock, &parts.telemetry)?;
+    Ok(file.sink(parts))
+}
+
 /// The message ids of all lines.
 fn written(file: &Path) -> Vec<String> {
     let text = fs::read_to_string(file).unwrap_or_default();
@@ -31,7 +37,7 @@ async fn deliveries_are_written_and_accepted_in_order() {
     let path = directory.path().join("out.jsonl");
     let parts = parts("out");
     let telemetry = parts.telemetry.clone();
-    let sink = File::open(parts, FileOptions::new(&path)).unwrap();
+    let sink = open(parts, FileOptions::new(&path)).unwrap();
     let mut flow = Flow::start(sink);
     flow.emit((0..100).map(|id| numbered(id, "hello")).collect());
     let reports = flow.reports(100).await;
@@ -43,16 +49,53 @@ async fn deliveries_are_written_and_accepted_in_order() {
     assert_eq!(metric(&telemetry, "tidegate_sink_written_lines_total{sink=\"out\"}"), 100);
     assert_eq!(metric(&telemetry, "tidegate_sink_written_bytes_total{sink=\"out\"}"), bytes);
     // The lock went with the sink.
-    File::open(testing::parts("out"), FileOptions::new(&path)).unwrap();
+    open(testing::parts("out"), FileOptions::new(&path)).unwrap();
 }
 
 #[tokio::test]
 async fn a_second_sink_on_the_same_file_is_refused() {
     let directory = TempDir::new().unwrap();
     let options = FileOptions::new(directory.path().join("out.jsonl"));
-    let _first = File::open(parts("one"), options.clone()).unwrap();
-    let error = File::open(parts("two"), options).unwrap_err().to_string();
+    let _first = open(parts("one"), options.clone()).unwrap();
+    let error = open(parts("two"), options).unwrap_err().to_string();
     assert!(error.contains("give each its own file"), "{error}");
+}
+
+/// Flows that name one sink.
+#[tokio::test]
+async fn two_flows_share_a_file() {
+    const ROUNDS: u64 = 10;
+    const EACH: u64 = 60;
+    let directory = TempDir::new().unwrap();
+    let path = directory.path().join("out.jsonl");
+    let (first, second) = (parts("out"), parts("out"));
+    // Several files, so that both set the same one aside.
+    let options = FileOptions { rotate_size: 16 << 10, ..FileOptions::new(&path) };
+    let file = OpenFile::open(&first.name, options, first.clock, &first.telemetry).unwrap();
+    let mut flows = [Flow::start(file.sink(first)), Flow::start(file.sink(second))];
+    drop(file);
+    for round in 0..ROUNDS {
+        for (flow, parity) in flows.iter().zip(0..) {
+            let numbers = (0..EACH).map(|number| (round * EACH + number) * 2 + parity);
+            flow.emit(numbers.map(|id| numbered(id, "hello")).collect());
+        }
+        for flow in &mut flows {
+            assert_eq!(flow.outcomes(60).await, vec![Outcome::Accepted; 60]);
+        }
+    }
+    let mut names: Vec<_> =
+        fs::read_dir(directory.path()).unwrap().map(|file| file.unwrap().path()).collect();
+    names.retain(|name| name.extension().is_some_and(|extension| extension == "jsonl"));
+    assert!(names.len() > 3, "{names:?}");
+    let mut ids: Vec<u64> =
+        names.iter().flat_map(|file| written(file)).map(|id| id[1..].parse().unwrap()).collect();
+    ids.sort_unstable();
+    assert_eq!(ids, (0..2 * ROUNDS * EACH).collect::<Vec<_>>(), "each once, whole");
+    let [one, other] = flows;
+    one.end().await.unwrap();
+    other.end().await.unwrap();
+    // The lock went with the last of them.
+    open(parts("out"), FileOptions::new(&path)).unwrap();
 }
 
 #[tokio::test]
@@ -62,7 +105,7 @@ async fn an_old_file_is_set_aside_although_nothing_comes() {
     let parts = parts("out");
     let telemetry = parts.telemetry.clone();
     let options = FileOptions { rotate_interval: Some(Duration::from_secs(1)), ..FileOptions::new(&path) };
-    let mut flow = Flow::start(File::open(parts, options).unwrap());
+    let mut flow = Flow::start(open(parts, options).unwrap());
     flow.emit(vec![numbered(1, "hello")]);
     flow.reports(1).await;
     let rotations = || metric(&telemetry, "tidegate_sink_rotations_total{sink=\"out\"}");
@@ -78,7 +121,7 @@ async fn a_directory_that_is_gone_is_waited_for() {
     fs::create_dir(&here).unwrap();
     let parts = parts("out");
     let telemetry = parts.telemetry.clone();
-    let mut flow = Flow::start(File::open(parts, FileOptions::new(here.join("out.jsonl"))).unwrap());
+    let mut flow = Flow::start(open(parts, FileOptions::new(here.join("out.jsonl"))).unwrap());
     assert_eq!(metric(&telemetry, IN_TROUBLE), 0);
     fs::rename(&here, &away).unwrap();
     flow.emit(vec![numbered(1, "a"), numbered(2, "b")]);
@@ -101,7 +144,7 @@ async fn what_comes_again_anyway_is_given_back() {
     fs::create_dir(&here).unwrap();
     let parts = parts("out");
     let (telemetry, clock) = (parts.telemetry.clone(), parts.clock);
-    let mut flow = Flow::start(File::open(parts, FileOptions::new(here.join("out.jsonl"))).unwrap());
+    let mut flow = Flow::start(open(parts, FileOptions::new(here.join("out.jsonl"))).unwrap());
     fs::rename(&here, &away).unwrap();
     let order = Some(Arc::from("a"));
     let short = Emission {
@@ -138,7 +181,7 @@ async fn a_lease_that_is_renewed_is_held_for_longer() {
     fs::create_dir(&here).unwrap();
     let parts = parts("out");
     let (telemetry, clock) = (parts.telemetry.clone(), parts.clock);
-    let mut flow = Flow::start(File::open(parts, FileOptions::new(here.join("out.jsonl"))).unwrap());
+    let mut flow = Flow::start(open(parts, FileOptions::new(here.join("out.jsonl"))).unwrap());
     fs::rename(&here, &away).unwrap();
     let short = |id| Emission { expires_at: clock.now() + Duration::from_secs(2), ..numbered(id, "") };
     flow.emit(vec![short(1), short(2)]);
@@ -161,7 +204,7 @@ async fn nobody_waits_for_a_disk_when_the_flow_ends() {
         fs::create_dir(&here).unwrap();
         let parts = parts("out");
         let telemetry = parts.telemetry.clone();
-        let mut flow = Flow::start(File::open(parts, FileOptions::new(here.join("out.jsonl"))).unwrap());
+        let mut flow = Flow::start(open(parts, FileOptions::new(here.join("out.jsonl"))).unwrap());
         fs::rename(&here, &away).unwrap();
         flow.emit(vec![numbered(1, "a"), numbered(2, "b")]);
         eventually("trouble is told", || metric(&telemetry, IN_TROUBLE) == 1).await;
@@ -181,7 +224,7 @@ async fn nobody_waits_for_a_disk_when_the_flow_ends() {
 async fn fill_and_make_room(path: PathBuf, make_room: impl FnOnce()) {
     let parts = parts("out");
     let telemetry = parts.telemetry.clone();
-    let mut flow = Flow::start(File::open(parts, FileOptions::new(&path)).unwrap());
+    let mut flow = Flow::start(open(parts, FileOptions::new(&path)).unwrap());
     let mut accepted = 0_u64;
     let mut sent = 0_u64;
     // Bodies of a size that no page and no limit is a multiple of, so that a write ends within a line.
@@ -293,7 +336,7 @@ fn options_are_read() {
 async fn a_dead_letter_has_its_reason() {
     let directory = TempDir::new().unwrap();
     let path = directory.path().join("out.jsonl");
-    let mut flow = Flow::start(File::open(parts("out"), FileOptions::new(&path)).unwrap());
+    let mut flow = Flow::start(open(parts("out"), FileOptions::new(&path)).unwrap());
     let dead = Emission {
         dead_letter: Some(Arc::new(testing::dead_letter())),
         ..testing::emission(1, Message::new("t", "m1"))

@@ -42,7 +42,7 @@ pub const HTTP: Table = Table {
                 HEADERS,
                 Kind::Pairs,
                 Default::None,
-                "Headers to send, such as `{ x-tenant = \"{lite-topic}\" }`; values may have fields of the delivery.",
+                "Headers to send, such as `{ x-tenant = \"{lite-topic}\" }`; values may have fields of the delivery, unless they come from `env:` or `file:`.",
             )
         },
         option(
@@ -122,7 +122,7 @@ pub struct HttpOptions {
     pub body: BodyFormat,
     /// Most deliveries of one request.
     pub batch_max: usize,
-    /// Names, and templates of values.
+    /// Names, and templates of values; those that were looked up are literal and secrets.
     pub headers: Vec<(HeaderName, Template)>,
     /// Deadline of one request.
     pub timeout: Duration,
@@ -353,7 +353,8 @@ fn read_headers(values: &Values) -> Result<Vec<(HeaderName, Template)>, Vec<Stri
         if headers.iter().any(|(known, _)| *known == header) {
             problems.push(format!("has `{name}` twice: upper and lower case are the same"));
         }
-        match Template::parse(template) {
+        let read = if values.is_looked_up(HEADERS, name) { Template::literal } else { Template::parse };
+        match read(template) {
             Ok(template) if template.literals().any(|text| HeaderValue::from_str(text).is_err()) => {
                 problems.push(format!("has a value for `{name}` with characters that no header can have"));
             }

@@ -12,8 +12,8 @@ use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
 use super::{
-    Broker, GRANTED_GROUP, GRANTED_TOPIC, GroupKind, Login, Member, ROTATED_GROUP, ROTATED_TOPIC, Security,
-    Stand, TopicKind,
+    Broker, GRANTED_GROUP, GRANTED_TOPIC, GroupKind, LITE_TOPICS_MAX, Login, Member, ROTATED_GROUP,
+    ROTATED_TOPIC, Security, Stand, TopicKind,
 };
 
 /// How long a restarted server is away, and how long the proxies then deny a restarted broker's topics: far less
@@ -46,6 +46,9 @@ impl DevBroker {
         let mut options = Options { timing: Timing::measured(), ..Options::new(any_port) };
         if stand == Stand::Pair {
             options.more_listeners = vec![any_port];
+        }
+        if stand == Stand::Narrow {
+            options.retention.lite_topics_max = LITE_TOPICS_MAX.into();
         }
         if let Some(security) = &security {
             options.users = vec![admin(&security.admin), limited(&security.limited)];
@@ -147,11 +150,27 @@ impl Broker for DevBroker {
         }
     }
 
+    async fn freeze(&self, member: Member) {
+        self.control.freeze_proxy_at(proxy(member));
+    }
+
+    async fn thaw(&self, member: Member) {
+        self.control.thaw_proxy_at(proxy(member));
+    }
+
     async fn bring_back(&self, member: Member) {
         match member {
             Member::Broker(index) => self.control.start_broker_at(index.into(), DENIED),
             Member::Proxy(index) => self.control.start_proxy_at(index.into()).await,
         }
+    }
+}
+
+/// No scenario freezes a broker: its proxy would answer for it, after a time of its own.
+fn proxy(member: Member) -> usize {
+    match member {
+        Member::Proxy(index) => index.into(),
+        Member::Broker(_) => panic!("only proxies are frozen here"),
     }
 }
 

@@ -6,8 +6,8 @@ use tidegate_test_brokers::{
 };
 
 use super::{
-    Broker, GRANTED_GROUP, GRANTED_TOPIC, GroupKind, Login, Member, ROTATED_GROUP, ROTATED_TOPIC, Security,
-    Stand, TopicKind,
+    Broker, GRANTED_GROUP, GRANTED_TOPIC, GroupKind, LITE_TOPICS_MAX, Login, Member, ROTATED_GROUP,
+    ROTATED_TOPIC, Security, Stand, TopicKind,
 };
 
 /// One name server, one broker, one proxy; or two of the latter.
@@ -23,12 +23,17 @@ impl RealBroker {
         let security = (stand == Stand::Guarded).then(Security::generate);
         let (members, sizes) = match stand {
             Stand::Pair => (2, Sizes::Tiny),
+            Stand::Narrow => (1, Sizes::Tiny),
             Stand::Shared | Stand::Restartable | Stand::Guarded => (1, Sizes::Small),
         };
+        // The quota is off unless somebody turns it on.
+        let quota =
+            || vec!["enableLmqQuota=true".to_owned(), format!("maxLmqConsumeQueueNum={LITE_TOPICS_MAX}")];
         let options = ClusterOptions {
             brokers: members,
             proxies: members,
             sizes,
+            broker_conf: if stand == Stand::Narrow { quota() } else { Vec::new() },
             credentials: security.as_ref().map(|security| Credentials {
                 access_key: security.admin.access_key.clone(),
                 secret_key: security.admin.secret_key.clone(),
@@ -120,6 +125,14 @@ impl Broker for RealBroker {
 
     async fn take_away(&self, member: Member) {
         self.cluster.kill(node(member));
+    }
+
+    async fn freeze(&self, member: Member) {
+        self.cluster.pause(node(member)).unwrap_or_else(|error| panic!("{error}"));
+    }
+
+    async fn thaw(&self, member: Member) {
+        self.cluster.resume(node(member)).unwrap_or_else(|error| panic!("{error}"));
     }
 
     async fn bring_back(&self, member: Member) {

@@ -72,7 +72,8 @@ impl Producer {
         self.send(Outgoing::delay(topic, at, body.to_owned())).await;
     }
 
-    async fn send(&self, message: Outgoing) {
+    /// Sends a message of any kind.
+    pub(crate) async fn send(&self, message: Outgoing) {
         if let Err(error) = self.producer.send(message).await {
             panic!("sending: {error:?}");
         }

@@ -22,7 +22,7 @@ use super::{LEASE, POLL, Stage, Subscription};
 use crate::broker::Login;
 
 const CONNECTORS: &[Connector<'static>] = &[
-    Connector::source(&tidegate_rocketmq::TABLE),
+    Connector::source_and_sink(&tidegate_rocketmq::TABLE),
     Connector::sink(&tidegate_sinks::STDOUT),
     Connector::sink(&tidegate_sinks::DISCARD),
 ];
@@ -45,6 +45,8 @@ pub(crate) struct Setup {
     source: String,
     resolver: String,
     flow: String,
+    /// The sink in place of hands.
+    sink: Option<String>,
     dead_letter: bool,
 }
 
@@ -52,6 +54,7 @@ pub(crate) struct Setup {
 pub(crate) struct Program {
     runtime: Option<Runtime>,
     host: Arc<Host>,
+    telemetry: Telemetry,
     thaw: Option<SyncSender<()>>,
 }
 
@@ -67,6 +70,7 @@ impl Setup {
             source: String::new(),
             resolver: String::new(),
             flow: String::new(),
+            sink: None,
             dead_letter: false,
         }
     }
@@ -95,6 +99,21 @@ impl Setup {
     /// With more lines for the flow.
     pub(crate) fn with_flow(mut self, lines: &str) -> Self {
         self.flow.push_str(lines);
+        self
+    }
+
+    /// With the source at another address.
+    pub(crate) fn with_endpoint(mut self, endpoint: &str) -> Self {
+        endpoint.clone_into(&mut self.endpoint);
+        self
+    }
+
+    /// With a sink `out` to the lite topics of `topic` at `endpoint`, named by a template, in place of hands.
+    pub(crate) fn with_lite_sink(mut self, endpoint: &str, topic: &str, lite_topic: &str) -> Self {
+        self.sink = Some(format!(
+            "connector = \"rocketmq-grpc\"\nrocketmq.client.endpoints = \"{endpoint}\"\n\
+             rocketmq.sink.topic = \"{topic}\"\nrocketmq.sink.lite-topic = \"{lite_topic}\""
+        ));
         self
     }
 
@@ -157,6 +176,12 @@ impl Setup {
         (self.start_with(BTreeMap::from([("hands".into(), sink)])).await, hands)
     }
 
+    /// Starts a host with a sink of its own.
+    pub(crate) async fn start_alone(&self) -> Program {
+        assert!(self.sink.is_some(), "nobody would take what it delivers");
+        self.start_with(BTreeMap::new()).await
+    }
+
     /// Starts a host whose rejected messages go to `dead_letter`.
     pub(crate) async fn start_burying(&mut self, dead_letter: Box<dyn Sink>) -> (Program, Hands) {
         let (sink, hands) = by_hand();
@@ -173,10 +198,12 @@ impl Setup {
             require_policies: true,
         };
         let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime");
-        let starting = runtime
-            .spawn(async move { Host::start(&config, Clock::start(), &Telemetry::default(), extras).await });
+        let telemetry = Telemetry::default();
+        let told = telemetry.clone();
+        let starting =
+            runtime.spawn(async move { Host::start(&config, Clock::start(), &told, extras).await });
         let host = starting.await.expect("no panic").unwrap_or_else(|error| panic!("{error}"));
-        Program { runtime: Some(runtime), host: Arc::new(host), thaw: None }
+        Program { runtime: Some(runtime), host: Arc::new(host), telemetry, thaw: None }
     }
 
     fn config(&self) -> Config {
@@ -196,6 +223,10 @@ impl Setup {
                 "throttle = \"throttle\"",
             ),
             None => (String::new(), ""),
+        };
+        let (sink, options) = match &self.sink {
+            Some(options) => ("out", options.as_str()),
+            None => ("hands", "connector = \"discard\""),
         };
         let dead_letter = if self.dead_letter { "dead-letter = \"dead\"" } else { "" };
         format!(
@@ -217,8 +248,8 @@ rocketmq.source.await-duration = "{await_s}s"
 rocketmq.source.invisible-duration = "{lease_s}s"
 {source}
 
-[sinks.hands]
-connector = "discard"
+[sinks.{sink}]
+{options}
 
 [sinks.dead]
 connector = "discard"
@@ -226,7 +257,7 @@ connector = "discard"
 [flows.tenants]
 source = "tenants"
 {throttle}
-sink = "hands"
+sink = "{sink}"
 {dead_letter}
 {flow}
 "#,
@@ -259,6 +290,16 @@ impl Program {
     pub(crate) fn status(&self) -> impl Fn() -> FlowStatus + use<> {
         let host = Arc::clone(&self.host);
         move || host.flows().remove(0)
+    }
+
+    /// The value of a counter or gauge with its labels, such as `sink_retries_total{sink="out"}`; 0 when it was never
+    /// moved.
+    pub(crate) fn metric(&self, sample: &str) -> u64 {
+        let text = self.telemetry.encode();
+        let line = text
+            .lines()
+            .find_map(|line| line.strip_prefix("tidegate_")?.strip_prefix(sample)?.strip_prefix(' '));
+        line.map_or(0, |value| value.parse().expect("a number"))
     }
 
     /// How its policy is doing.

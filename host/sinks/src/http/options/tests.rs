@@ -119,3 +119,21 @@ fn mistakes_are_reported_at_once_and_without_secrets() {
 fn references_to_secrets_are_no_mistakes() {
     read(&[URL, ("authorization", "env:HOOK_TOKEN"), ("signature-secret", "file:secret")], &[]).unwrap();
 }
+
+/// A password may have braces in it, or begin like a reference.
+#[test]
+fn what_was_looked_up_means_itself() {
+    let raw = [
+        ("url", Raw::Text("http://h/".into())),
+        ("headers", Raw::Pairs([("x-key".into(), "env:KEY".into())].into())),
+    ];
+    let raw = raw.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
+    let mut values = HTTP.read(Side::Sink, &raw).unwrap();
+    values.set_part("headers", "x-key", "env:a{tag}}b{".to_owned());
+    let options = HttpOptions::from_values(&values).unwrap();
+    assert_eq!(options.headers[0].1.fixed(), Some("env:a{tag}}b{"));
+    super::super::Http::open(crate::testing::parts("out"), &options).unwrap();
+    values.set_part("headers", "x-key", "t0ken\n".to_owned());
+    let errors = HttpOptions::from_values(&values).unwrap_err();
+    assert!(!format!("{errors:?}").contains("t0ken"), "{errors:?}");
+}
