@@ -17,7 +17,9 @@ mod tenants;
 
 pub use home::Home;
 pub use program::{Ended, Program, http_ask, run_to_end, run_with_input, run_with_variables};
-pub use tenants::{GROUP, TOPIC, Tenants, admin, start_broker, start_broker_at, start_guarded_broker};
+pub use tenants::{
+    GROUP, TOPIC, Tenants, admin, start_broker, start_broker_at, start_guarded_broker, start_impatient_broker,
+};
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -2,7 +2,7 @@
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -85,6 +85,10 @@ fn run_with(mut command: Command, input: &[u8]) -> Ended {
     }
 }
 
+/// The whole of a small disk. It is in memory, so it is small indeed; and what is on it while it is full.
+const DISK_KIBIBYTES: u64 = 48 << 10;
+const FILLER: &str = "filler";
+
 /// A run that goes on.
 #[derive(Debug)]
 pub struct Program {
@@ -114,6 +118,51 @@ impl Program {
         let mut shell = Command::new("sh");
         shell.args(["-c", &limited]).arg(program_path()).args(arguments);
         Self::spawn(placed(shell, directory))
+    }
+
+    /// The same with a disk of its own at `disk`, on which so many kibibytes are free until
+    /// [`make_room`](Self::make_room). Takes the right to mount in a namespace of our own.
+    #[must_use]
+    pub fn start_on_a_small_disk(directory: &Path, arguments: &[&str], disk: &Path, kibibytes: u64) -> Self {
+        let script = format!(
+            "mount -t tmpfs -o size={}k none \"$0\" && head -c {}k /dev/zero > \"$0/{FILLER}\" && exec \"$@\"",
+            DISK_KIBIBYTES,
+            DISK_KIBIBYTES - kibibytes,
+        );
+        let mut unshared = Command::new("unshare");
+        unshared.args(["--user", "--map-root-user", "--mount", "sh", "-c", &script]);
+        unshared.arg(disk).arg(program_path()).args(arguments);
+        Self::spawn(placed(unshared, directory))
+    }
+
+    /// Frees the disk that [`start_on_a_small_disk`](Self::start_on_a_small_disk) has filled.
+    pub fn make_room(&self, disk: &Path) {
+        std::fs::remove_file(self.seen_from_outside(&disk.join(FILLER))).expect("the disk is full of it");
+    }
+
+    /// The path by which others than the program find a file that it sees as `path`.
+    #[must_use]
+    pub fn seen_from_outside(&self, path: &Path) -> PathBuf {
+        let root = format!("/proc/{}/root", self.child.id());
+        Path::new(&root).join(path.strip_prefix("/").expect("a whole path"))
+    }
+
+    /// Memory that it has in RAM now, in bytes.
+    #[must_use]
+    pub fn resident_bytes(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("it runs");
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("proc(5)");
+        let kibibytes = line.split_whitespace().next().expect("a number");
+        kibibytes.parse::<u64>().expect("a number") * 1024
+    }
+
+    /// The value of a metric with its labels, such as `flow_in_flight{flow="tenants"}`; 0 when it is not there.
+    pub async fn metric(&self, sample: &str) -> u64 {
+        let (_, text) = self.ask_as("GET", "/metrics").await;
+        let line = text
+            .lines()
+            .find_map(|line| line.strip_prefix("tidegate_")?.strip_prefix(sample)?.strip_prefix(' '));
+        line.map_or(0, |value| value.parse().expect("a number"))
     }
 
     fn spawn(mut command: Command) -> Self {

@@ -172,6 +172,12 @@ impl Haul {
         leaks
     }
 
+    /// How much there is.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.0.iter().map(|piece| piece.text.len() as u64).sum()
+    }
+
     /// Whether some piece whose name has `from` in it has `text`.
     #[must_use]
     pub fn has(&self, from: &str, text: &str) -> bool {

@@ -23,6 +23,13 @@ pub async fn start_broker_at(address: SocketAddr) -> Broker {
     start(Options { groups: vec![group(GROUP)], ..Options::new(address) }).await
 }
 
+/// A broker on a free port that gives a message up after so many deliveries.
+pub async fn start_impatient_broker(attempts_max: u32) -> Broker {
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    let groups = vec![group(GROUP).with_attempts_max(attempts_max)];
+    start(Options { groups, ..Options::new(address) }).await
+}
+
 /// A broker on a free port that lets in nobody but these, with the topic and these wildcard groups.
 pub async fn start_guarded_broker(users: Vec<User>, groups: impl Iterator<Item = String>) -> Broker {
     let groups = groups.map(|name| group(&name)).collect();
@@ -68,6 +75,20 @@ impl Tenants {
     pub async fn send(&self, lite_topic: &str, body: &str) {
         let message = Outgoing::lite(TOPIC, lite_topic, body.to_owned());
         self.0.send(message).await.expect("sent");
+    }
+
+    /// Sends many messages, each to its lite topic.
+    pub async fn send_all(&self, messages: impl IntoIterator<Item = (String, String)>) {
+        /// Messages of one batch: enough to be quick, few enough to be no burst.
+        const BATCH: usize = 1_000;
+        let mut messages = messages.into_iter().peekable();
+        while messages.peek().is_some() {
+            let batch = messages.by_ref().take(BATCH);
+            let batch = batch.map(|(lite_topic, body)| Outgoing::lite(TOPIC, lite_topic, body)).collect();
+            for sent in self.0.send_batch(batch).await {
+                sent.expect("sent");
+            }
+        }
     }
 
     /// Takes leave of the broker.

@@ -1,11 +1,15 @@
 //! Hosts and their workers over HTTP, as users see them: two hosts that settle each other's receipts, one that only
-//! settles, rights, rubbish, and the commands that settle.
+//! settles, rights, rubbish, the commands that settle, and costs that reach a policy.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
+mod bad_calls;
 mod bad_input;
+mod breakage;
 mod commands;
+mod cost;
 mod fleet;
 mod service;
+mod stream;
 
 use service::Service;
 use tidegate_process_tests::{GROUP, Home, Program, TOPIC};
@@ -53,5 +57,9 @@ sink = "workers"
 async fn start(home: &Home) -> (Program, Service) {
     let program = Program::start(home.path(), &["run"]);
     let service = Service::of(&program).await;
+    if std::fs::read_to_string(home.file("tidegate.toml")).expect("the configuration").contains("[flows.") {
+        // The service is there a moment before its flows.
+        program.wait_for_log("flow running").await;
+    }
     (program, service)
 }
