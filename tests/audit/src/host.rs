@@ -13,6 +13,7 @@ use parking_lot::Mutex;
 use tempfile::TempDir;
 
 use crate::ledger::Ledger;
+use crate::process::terminate;
 
 /// A directory with everything that the host needs.
 #[derive(Debug)]
@@ -121,25 +122,12 @@ impl HostProcess {
 
     /// SIGTERM; the host must drain and end with 0 within half a minute.
     pub(crate) fn terminate(mut self) -> anyhow::Result<()> {
-        let signalled = Command::new("kill").args(["-TERM", &self.child.id().to_string()]).status()?;
-        if !signalled.success() {
-            bail!("kill -TERM failed with {signalled}");
+        let status = terminate(&mut self.child, Duration::from_secs(30))?;
+        self.join_reader()?;
+        if !status.success() {
+            bail!("it ended with {status}");
         }
-        for _ in 0..300 {
-            if let Some(status) = self.child.try_wait()? {
-                self.join_reader()?;
-                if status.success() {
-                    return Ok(());
-                }
-                bail!("it ended with {status}");
-            }
-            #[allow(
-                clippy::disallowed_methods,
-                reason = "the audit is over, nothing else runs on this thread"
-            )]
-            std::thread::sleep(Duration::from_millis(100));
-        }
-        bail!("it has not ended 30 s after SIGTERM")
+        Ok(())
     }
 
     fn join_reader(&mut self) -> anyhow::Result<()> {

@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep};
 use crate::ClusterError;
 use crate::admin::Admin;
 use crate::artifacts::{self, ClassPath};
-use crate::configuration::{Credentials, Node, Plan, Sizes, TLS_CERTIFICATE, TLS_KEY, Tls};
+use crate::configuration::{ADMISSIONS, Credentials, Node, Plan, Sizes, TLS_CERTIFICATE, TLS_KEY, Tls};
 use crate::gateway::Gateway;
 use crate::ports::PortBlock;
 use crate::process::{JavaProcess, Launch, Usage};
@@ -43,6 +43,9 @@ pub struct ClusterOptions {
     /// The proxies' certificate. Without one they show a self-signed one of their own to who asks for TLS.
     /// Plaintext is served on the same port either way.
     pub tls: Option<Tls>,
+    /// Whether the proxies write down each request that they let in, and of whom; see
+    /// [`Cluster::admissions`]. Only with `credentials`.
+    pub admissions: bool,
     /// Lines appended to each `broker.conf`; the last one of a name wins.
     pub broker_conf: Vec<String>,
     /// Memory and compiler settings.
@@ -56,6 +59,7 @@ impl Default for ClusterOptions {
             proxies: 1,
             credentials: None,
             tls: None,
+            admissions: false,
             broker_conf: Vec::new(),
             sizes: Sizes::default(),
         }
@@ -130,6 +134,13 @@ impl Cluster {
     #[must_use]
     pub fn directory(&self) -> &Path {
         self.directory.path()
+    }
+
+    /// What a proxy has written down of the requests that it let in, a line each with the user and the request's kind;
+    /// requests of the super user are not among them. Nothing unless [`ClusterOptions::admissions`] is on.
+    #[must_use]
+    pub fn admissions(&self, proxy: u8) -> PathBuf {
+        self.directory.path().join(Node::Proxy(proxy).slug()).join(ADMISSIONS)
     }
 
     /// Kills a process with SIGKILL and waits for its end. No effect on one that is not running.
@@ -303,6 +314,7 @@ fn plan<'a>(options: &'a ClusterOptions, ports: &'a PortBlock) -> Plan<'a> {
         sizes: options.sizes,
         credentials: options.credentials.as_ref(),
         tls: options.tls.is_some(),
+        admissions: options.admissions,
         broker_lines: &options.broker_conf,
     }
 }

@@ -100,12 +100,17 @@ pub(crate) struct Plan<'a> {
     pub(crate) sizes: Sizes,
     pub(crate) credentials: Option<&'a Credentials>,
     pub(crate) tls: bool,
+    pub(crate) admissions: bool,
     pub(crate) broker_lines: &'a [String],
 }
 
 /// Names of the files in a proxy's directory.
 pub(crate) const TLS_CERTIFICATE: &str = "tls-certificate.pem";
 pub(crate) const TLS_KEY: &str = "tls-key.pem";
+
+/// Where a proxy writes down what it lets in, and what tells it to.
+pub(crate) const ADMISSIONS: &str = "admissions.log";
+const LOGGING: &str = "conf/logging.xml";
 
 impl Plan<'_> {
     /// The name server's address, as brokers, proxies and tools take it.
@@ -127,6 +132,9 @@ impl Plan<'_> {
                         "conf/tools.yml",
                         format!("accessKey: {access_key}\nsecretKey: {secret_key}\n"),
                     ));
+                }
+                if self.admissions {
+                    files.push((LOGGING, logging_xml(directory)));
                 }
                 files
             }
@@ -160,6 +168,10 @@ impl Plan<'_> {
             format!("-Duser.home={}", directory.display()),
             format!("-Drocketmq.home.dir={}", directory.display()),
         ];
+        if self.admissions && matches!(node, Node::Proxy(_)) {
+            let path = directory.join(LOGGING);
+            arguments.push(format!("-Drmq.logback.configurationFile={}", path.display()));
+        }
         if self.sizes != Sizes::Lab {
             arguments.extend(["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"].map(String::from));
         }
@@ -251,6 +263,25 @@ impl Plan<'_> {
     }
 }
 
+/// The server's own logging in one file, with what it lets in, which it otherwise leaves out, in another.
+fn logging_xml(directory: &Path) -> String {
+    let appender = |name: &str, file: &str| {
+        let file = directory.join(file);
+        format!(
+            "<appender name=\"{name}\" class=\"ch.qos.logback.core.FileAppender\"><file>{}</file>\
+             <encoder><pattern>%d %p %t - %m%n</pattern></encoder></appender>\n",
+            file.display()
+        )
+    };
+    format!(
+        "<configuration>\n{}{}<logger name=\"RocketmqAuthAudit\" additivity=\"false\" level=\"DEBUG\">\
+         <appender-ref ref=\"admissions\"/></logger>\n\
+         <root level=\"INFO\"><appender-ref ref=\"all\"/></root>\n</configuration>\n",
+        appender("all", "proxy.log"),
+        appender("admissions", ADMISSIONS),
+    )
+}
+
 fn merge(into: &mut serde_json::Value, from: serde_json::Value) {
     if let (Some(into), serde_json::Value::Object(from)) = (into.as_object_mut(), from) {
         into.extend(from);
@@ -282,8 +313,14 @@ mod tests {
     fn a_tests_own_line_comes_after_ours() {
         let ports = PortBlock::claim().unwrap();
         let lines = ["enableLmq=false".to_owned()];
-        let plan =
-            Plan { ports: &ports, sizes: Sizes::Small, credentials: None, tls: false, broker_lines: &lines };
+        let plan = Plan {
+            ports: &ports,
+            sizes: Sizes::Small,
+            credentials: None,
+            tls: false,
+            admissions: false,
+            broker_lines: &lines,
+        };
         let files = plan.files(Node::Broker(1), Path::new("/d"));
         let text = &files[0].1;
         assert!(text.contains("brokerName=broker-1\n"));
@@ -300,6 +337,7 @@ mod tests {
             sizes: Sizes::Small,
             credentials: Some(&credentials),
             tls: true,
+            admissions: true,
             broker_lines: &[],
         };
         let broker = &plan.files(Node::Broker(0), Path::new("/d"))[0].1;
@@ -307,5 +345,8 @@ mod tests {
         let proxy = &plan.files(Node::Proxy(0), Path::new("/d"))[0].1;
         assert!(proxy.contains("enableAclRpcHookForClusterMode"), "{proxy}");
         assert!(proxy.contains("/d/tls-key.pem"), "{proxy}");
+        let arguments = plan.java_arguments(Node::Proxy(0), Path::new("/d"), "classes");
+        let logging = arguments.iter().find(|argument| argument.contains("configurationFile"));
+        assert!(logging.is_some_and(|argument| argument.ends_with(LOGGING)), "{arguments:?}");
     }
 }

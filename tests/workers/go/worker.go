@@ -15,6 +15,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/signal"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -28,7 +29,11 @@ import (
 	pb "worker/tidegatev1"
 )
 
-const credits = 4 // messages at one time
+var (
+	credits       = 4                                    // messages at one time
+	settleAddress = os.Getenv("TIDEGATE_SETTLE_ADDRESS") // another host of the fleet, to settle there
+	_, trace      = os.LookupEnv("TIDEGATE_TRACE")       // whether to say what comes, with receipts
+)
 
 // open is a settlement without an answer. From `due` on it is tried past the streams, until its lease ends.
 type open struct {
@@ -39,6 +44,7 @@ type open struct {
 
 type worker struct {
 	host      pb.HandoffClient
+	settler   pb.HandoffClient
 	mutex     sync.Mutex
 	stream    pb.Handoff_SubscribeClient // the one that is open
 	running   int                        // messages that are being worked on
@@ -63,18 +69,22 @@ func (w *worker) handle(ctx context.Context, delivery *pb.Delivery) {
 	ends := time.Now().Add(time.Duration(delivery.LeaseMs) * time.Millisecond)
 	w.places <- struct{}{}
 	defer func() { <-w.places }()
+	knownAs := fmt.Sprintf("%s %s attempt %d", delivery.MessageId, delivery.Body, delivery.Attempt)
+	if trace {
+		fmt.Printf("took %s for %d ms by %s\n", knownAs, delivery.LeaseMs, delivery.Receipt)
+	}
 	verdict, settlement := "release", &pb.Settlement{Verdict: &pb.Settlement_Release{}}
 	if ctx.Err() == nil {
 		verdict, settlement = work(delivery)
 	}
 	settlement.Receipt = delivery.Receipt
-	what := fmt.Sprintf("%s %s %s attempt %d", verdict, delivery.MessageId, delivery.Body, delivery.Attempt)
+	what := fmt.Sprintf("%s %s by …%s", verdict, knownAs, delivery.Receipt[max(0, len(delivery.Receipt)-12):])
 	w.mutex.Lock()
 	defer w.mutex.Unlock()
 	w.running--
 	one := &open{settlement: settlement, what: what, due: time.Now(), ends: ends}
 	w.unsettled[delivery.Receipt] = one
-	if w.stream != nil {
+	if w.stream != nil && (settleAddress == "" || verdict != "accept") {
 		one.due = one.due.Add(330 * time.Second) // a stream answers within 300 s, or it ends
 		settlements := &pb.Settlements{Settlements: []*pb.Settlement{settlement}}
 		w.stream.Send(&pb.SubscribeRequest{Kind: &pb.SubscribeRequest_Settle{Settle: settlements}})
@@ -99,14 +109,14 @@ func (w *worker) note(results []*pb.SettleResult) {
 	}
 }
 
-// settleLate settles what no stream has answered. A receipt is good on any host of the fleet.
+// settleLate settles what no stream is asked about, or has answered. A receipt is good on any host of the fleet.
 func (w *worker) settleLate() {
 	for ; ; time.Sleep(200 * time.Millisecond) {
 		var late []*pb.Settlement
 		now := time.Now()
 		w.mutex.Lock()
 		for receipt, one := range w.unsettled {
-			if one.due.After(now) {
+			if one.due.After(now) || len(late) == 1000 {
 				continue
 			}
 			if one.ends.Before(now) {
@@ -117,12 +127,21 @@ func (w *worker) settleLate() {
 			one.due = now.Add(time.Second)
 			late = append(late, one.settlement)
 		}
+		if len(late) > 0 && w.stream != nil && settleAddress != "" {
+			elsewhere := &pb.Elsewhere{} // or the host that gave them out would still count on them
+			for _, settlement := range late {
+				if _, accepts := settlement.Verdict.(*pb.Settlement_Accept); accepts {
+					elsewhere.Receipts = append(elsewhere.Receipts, settlement.Receipt)
+				}
+			}
+			w.stream.Send(&pb.SubscribeRequest{Kind: &pb.SubscribeRequest_Elsewhere{Elsewhere: elsewhere}})
+		}
 		w.mutex.Unlock()
 		if len(late) == 0 {
 			continue
 		}
 		ctx, cancel := context.WithTimeout(authorized(), 15*time.Second)
-		response, err := w.host.Settle(ctx, &pb.SettleRequest{Settlements: late})
+		response, err := w.settler.Settle(ctx, &pb.SettleRequest{Settlements: late})
 		if err != nil {
 			fmt.Printf("cannot settle %d now: %v\n", len(late), err)
 		}
@@ -217,15 +236,8 @@ func authorized() context.Context {
 	return context.Background()
 }
 
-func backoff(failures int) time.Duration {
-	wait := min(10*time.Second, 100*time.Millisecond<<failures)
-	return wait/2 + rand.N(wait/2)
-}
-
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
-	defer stop()
-	channel, err := grpc.NewClient(cmp.Or(os.Getenv("TIDEGATE_ADDRESS"), "127.0.0.1:9641"),
+func connect(address string) pb.HandoffClient {
+	channel, err := grpc.NewClient(address,
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		// A message may be larger than the 4 MB that gRPC takes by default, and a host that is gone has to be noticed.
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(64<<20)),
@@ -234,12 +246,32 @@ func main() {
 		fmt.Println(err)
 		os.Exit(1)
 	}
-	w := &worker{host: pb.NewHandoffClient(channel), unsettled: map[string]*open{}, places: make(chan struct{}, credits)}
+	return pb.NewHandoffClient(channel)
+}
+
+func backoff(failures int) time.Duration {
+	wait := min(10*time.Second, 100*time.Millisecond<<failures)
+	return wait/2 + rand.N(wait/2)
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
+	defer stop()
+	if given, err := strconv.Atoi(os.Getenv("TIDEGATE_CREDITS")); err == nil && given > 0 {
+		credits = given
+	}
+	address := cmp.Or(os.Getenv("TIDEGATE_ADDRESS"), "127.0.0.1:9641")
+	w := &worker{
+		host:      connect(address),
+		settler:   connect(cmp.Or(settleAddress, address)),
+		unsettled: map[string]*open{},
+		places:    make(chan struct{}, credits),
+	}
 	go w.settleLate()
 	open := &pb.Open{
 		Flow:    cmp.Or(os.Getenv("TIDEGATE_FLOW"), "jobs"),
 		Worker:  cmp.Or(os.Getenv("TIDEGATE_WORKER"), "go"),
-		Credits: &pb.Credits{Messages: credits},
+		Credits: &pb.Credits{Messages: uint64(credits)},
 	}
 	for failures := 0; ctx.Err() == nil; {
 		if failures++; w.subscribe(ctx, open) {

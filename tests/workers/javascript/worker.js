@@ -8,15 +8,20 @@ import loader from "@grpc/proto-loader";
 
 const { TIDEGATE_ADDRESS = "127.0.0.1:9641", TIDEGATE_FLOW = "jobs", TIDEGATE_WORKER = "javascript" } = process.env;
 const { TIDEGATE_TOKEN, TIDEGATE_PROTO = "proto/tidegate/v1/handoff.proto" } = process.env;
-const CREDITS = 4; // messages at one time
+const { TIDEGATE_SETTLE_ADDRESS } = process.env; // another host of the fleet, to settle there
+const CREDITS = Number(process.env.TIDEGATE_CREDITS ?? 4); // messages at one time
+const TRACE = "TIDEGATE_TRACE" in process.env; // whether to say what comes, with receipts
 
 const definition = loader.loadSync(TIDEGATE_PROTO, { keepCase: true, enums: String, longs: Number, oneofs: true });
 const { Handoff } = grpc.loadPackageDefinition(definition).tidegate.v1;
-const host = new Handoff(TIDEGATE_ADDRESS, grpc.credentials.createInsecure(), {
-  // A message may be larger than the 4 MB that gRPC takes by default, and a host that is gone has to be noticed.
-  "grpc.max_receive_message_length": 64 << 20,
-  "grpc.keepalive_time_ms": 10_000,
-});
+const connect = (address) =>
+  new Handoff(address, grpc.credentials.createInsecure(), {
+    // A message may be larger than the 4 MB that gRPC takes by default, and a host that is gone has to be noticed.
+    "grpc.max_receive_message_length": 64 << 20,
+    "grpc.keepalive_time_ms": 10_000,
+  });
+const host = connect(TIDEGATE_ADDRESS);
+const settler = TIDEGATE_SETTLE_ADDRESS ? connect(TIDEGATE_SETTLE_ADDRESS) : host;
 const metadata = new grpc.Metadata();
 if (TIDEGATE_TOKEN) metadata.set("authorization", `Bearer ${TIDEGATE_TOKEN}`);
 
@@ -40,18 +45,21 @@ async function work(delivery) {
 async function handle(delivery) {
   const ends = Date.now() + delivery.lease_ms;
   running += 1;
+  const knownAs = `${delivery.message_id} ${delivery.body} attempt ${delivery.attempt}`;
+  if (TRACE) console.log(`took ${knownAs} for ${delivery.lease_ms} ms by ${delivery.receipt}`);
   let verdict = { release: {} };
   try {
     if (!stopping) verdict = await work(delivery);
   } catch (error) {
-    console.log(`failed ${delivery.message_id}: ${error}`); // what this worker cannot do, another may
+    console.log(`failed ${knownAs}: ${error}`); // what this worker cannot do, another may
   }
   running -= 1;
   const settlement = { receipt: delivery.receipt, ...verdict };
-  const what = `${Object.keys(verdict)[0]} ${delivery.message_id} ${delivery.body} attempt ${delivery.attempt}`;
+  const what = `${Object.keys(verdict)[0]} ${knownAs} by …${delivery.receipt.slice(-12)}`;
+  const settlesHere = stream && (settler === host || !verdict.accept);
   // A stream answers within 300 s, or it ends.
-  unsettled.set(delivery.receipt, { settlement, what, due: Date.now() + (stream ? 330_000 : 0), ends });
-  stream?.write({ settle: { settlements: [settlement] } });
+  unsettled.set(delivery.receipt, { settlement, what, due: Date.now() + (settlesHere ? 330_000 : 0), ends });
+  if (settlesHere) stream.write({ settle: { settlements: [settlement] } });
 }
 
 /** Takes answers. Only what is to be tried again stays. */
@@ -68,18 +76,21 @@ function note(results) {
   }
 }
 
-/** Settles what no stream has answered. A receipt is good on any host of the fleet. */
+/** Settles what no stream is asked about, or has answered. A receipt is good on any host of the fleet. */
 async function settleLate() {
   const [late, now] = [[], Date.now()];
   for (const [receipt, one] of unsettled) {
-    if (one.due > now) continue;
+    if (one.due > now || late.length === 1000) continue;
     if (one.ends < now && unsettled.delete(receipt)) console.log(`unsettled ${one.what}`);
     else late.push(one.settlement);
     one.due = now + 1000;
   }
   if (late.length === 0) return;
+  // Or the host that gave them out would still count on them.
+  const receipts = late.filter(({ accept }) => accept).map(({ receipt }) => receipt);
+  if (settler !== host) stream?.write({ elsewhere: { receipts } });
   await new Promise((answered) =>
-    host.settle({ settlements: late }, metadata, { deadline: Date.now() + 15_000 }, (error, response) => {
+    settler.settle({ settlements: late }, metadata, { deadline: Date.now() + 15_000 }, (error, response) => {
       if (error) console.log(`cannot settle ${late.length} now: ${error.details}`);
       else note(response.results);
       answered();
@@ -129,5 +140,6 @@ for (let failures = 0; !stopping; await sleep(stopping ? 0 : backoff(failures)))
 }
 await Promise.race([settling, finish()]);
 host.close();
+settler.close();
 console.log("left");
 process.exit();

@@ -20,7 +20,9 @@ ADDRESS = os.environ.get("TIDEGATE_ADDRESS", "127.0.0.1:9641")
 FLOW = os.environ.get("TIDEGATE_FLOW", "jobs")
 NAME = os.environ.get("TIDEGATE_WORKER", "python")
 TOKEN = os.environ.get("TIDEGATE_TOKEN")
-CREDITS = 4  # messages at one time
+CREDITS = int(os.environ.get("TIDEGATE_CREDITS", "4"))  # messages at one time
+SETTLE_ADDRESS = os.environ.get("TIDEGATE_SETTLE_ADDRESS")  # another host of the fleet, to settle there
+TRACE = "TIDEGATE_TRACE" in os.environ  # whether to say what comes, with receipts
 METADATA = [("authorization", f"Bearer {TOKEN}")] if TOKEN else []
 # A message may be larger than the 4 MB that gRPC takes by default, and a host that is gone has to be noticed.
 OPTIONS = [("grpc.max_receive_message_length", 64 << 20), ("grpc.keepalive_time_ms", 10_000)]
@@ -36,11 +38,17 @@ class Open:
     ends: float
 
 
+printing = threading.Lock()
 lock = threading.Lock()
 stopping = threading.Event()
 stream = None  # requests of the stream that is open
 running = 0  # messages that are being worked on
 unsettled = {}  # by receipt
+
+
+def say(*words):
+    with printing:  # or lines of several threads get mixed up
+        print(*words, flush=True)
 
 
 def work(delivery):
@@ -55,19 +63,23 @@ def work(delivery):
 
 def handle(delivery, ends):
     global running
+    known_as = f"{delivery.message_id} {delivery.body.decode()} attempt {delivery.attempt}"
+    if TRACE:
+        say(f"took {known_as} for {delivery.lease_ms} ms by {delivery.receipt}")
     try:
         verdict = {"release": pb.Release()} if stopping.is_set() else work(delivery)
     except Exception as error:  # what this worker cannot do, another may
-        print(f"failed {delivery.message_id}: {error}", flush=True)
+        say(f"failed {known_as}: {error}")
         verdict = {"release": pb.Release()}
     settlement = pb.Settlement(receipt=delivery.receipt, **verdict)
-    what = f"{next(iter(verdict))} {delivery.message_id} {delivery.body.decode()} attempt {delivery.attempt}"
+    what = f"{next(iter(verdict))} {known_as} by …{delivery.receipt[-12:]}"
     with lock:
         running -= 1
+        settles_here = stream and not (SETTLE_ADDRESS and "accept" in verdict)
         # A stream answers within 300 s, or it ends.
-        due = time.monotonic() + (330 if stream else 0)
+        due = time.monotonic() + (330 if settles_here else 0)
         unsettled[delivery.receipt] = Open(settlement, what, due, ends)
-        if stream:
+        if settles_here:
             stream.put(pb.SubscribeRequest(settle=pb.Settlements(settlements=[settlement])))
 
 
@@ -79,27 +91,30 @@ def note(results):
                 unsettled[result.receipt].due = time.monotonic() + 1
             elif one := unsettled.pop(result.receipt, None):
                 status = pb.Status.Name(result.status).removeprefix("STATUS_").lower()
-                print(status, one.what, result.detail, flush=True)
+                say(status, one.what, result.detail)
 
 
 def settle_late(stub):
-    """Settles what no stream has answered. A receipt is good on any host of the fleet."""
+    """Settles what no stream is asked about, or has answered. A receipt is good on any host of the fleet."""
     while True:
         time.sleep(0.2)
         late, now = [], time.monotonic()
         with lock:
             for receipt, one in list(unsettled.items()):
-                if one.due <= now <= one.ends:
+                if one.due <= now <= one.ends and len(late) < 1000:
                     one.due = now + 1
                     late.append(one.settlement)
-                elif one.due <= now:
-                    print("unsettled", unsettled.pop(receipt).what, flush=True)
+                elif one.due <= now and one.ends < now:
+                    say("unsettled", unsettled.pop(receipt).what)
+            if late and stream and SETTLE_ADDRESS:  # or the host that gave them out would still count on them
+                receipts = [settlement.receipt for settlement in late if settlement.HasField("accept")]
+                stream.put(pb.SubscribeRequest(elsewhere=pb.Elsewhere(receipts=receipts)))
         try:
             if late:
                 request = pb.SettleRequest(settlements=late)
                 note(stub.Settle(request, metadata=METADATA, timeout=15).results)
         except grpc.RpcError as error:
-            print(f"cannot settle {len(late)} now: {error.details()}", flush=True)
+            say(f"cannot settle {len(late)} now: {error.details()}")
 
 
 def finish(ended, patience=30):
@@ -127,7 +142,7 @@ def subscribe(stub, pool):
         for response in stub.Subscribe(iter(requests.get, None), metadata=METADATA):
             kind = response.WhichOneof("kind")
             if kind == "opened":
-                print(f"subscribed at {response.opened.host}", flush=True)
+                say(f"subscribed at {response.opened.host}")
                 with lock:
                     stream, opened = requests, True
             elif kind == "deliveries":
@@ -140,7 +155,7 @@ def subscribe(stub, pool):
             elif kind == "draining":
                 draining.set()
     except grpc.RpcError as error:
-        print(f"the stream broke: {error.details()}", flush=True)
+        say(f"the stream broke: {error.details()}")
     with lock:
         stream = None
         for one in unsettled.values():
@@ -153,14 +168,18 @@ def main():
     for name in (signal.SIGTERM, signal.SIGINT):
         signal.signal(name, lambda *_: stopping.set())
     failures = 0
-    with grpc.insecure_channel(ADDRESS, OPTIONS) as channel, ThreadPoolExecutor(CREDITS) as pool:
+    with (
+        grpc.insecure_channel(ADDRESS, OPTIONS) as channel,
+        grpc.insecure_channel(SETTLE_ADDRESS or ADDRESS, OPTIONS) as settling,
+        ThreadPoolExecutor(CREDITS) as pool,
+    ):
         stub = stubs.HandoffStub(channel)
-        threading.Thread(target=settle_late, args=[stub], daemon=True).start()
+        threading.Thread(target=settle_late, args=[stubs.HandoffStub(settling)], daemon=True).start()
         while not stopping.is_set():
             failures = 1 if subscribe(stub, pool) else failures + 1
             stopping.wait(random.uniform(0.5, 1) * min(10, 0.1 * 2**failures))
         finish(threading.Event())
-    print("left", flush=True)
+    say("left")
 
 
 if __name__ == "__main__":

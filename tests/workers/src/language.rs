@@ -17,6 +17,8 @@ const PROTO: &str = "tidegate/v1/handoff.proto";
 /// A language with a worker of its own.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Language {
+    /// `tests/workers/curl`, over HTTP.
+    Curl,
     /// `tests/workers/go`.
     Go,
     /// `tests/workers/java`.
@@ -44,6 +46,7 @@ impl Language {
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
+            Self::Curl => "curl",
             Self::Go => "go",
             Self::Java => "java",
             Self::JavaScript => "javascript",
@@ -56,14 +59,26 @@ impl Language {
     pub(crate) async fn prepare(self) -> Launch {
         let began = tokio::time::Instant::now();
         let launch = match self {
+            Self::Curl => curl(),
             Self::Go => go().await,
             Self::Java => java().await,
             Self::JavaScript => javascript().await,
             Self::Python => python().await,
             Self::Rust => rust(),
         };
-        println!("{:>7.1} s  {} is ready", began.elapsed().as_secs_f64(), self.name());
+        // Not to standard output: a program that uses this has data of its own for that.
+        eprintln!("{:>7.1} s  {} is ready", began.elapsed().as_secs_f64(), self.name());
         launch
+    }
+}
+
+/// It needs nothing that would have to be got.
+fn curl() -> Launch {
+    Launch {
+        program: "sh".into(),
+        arguments: vec![source("curl/worker.sh").into()],
+        variables: Vec::new(),
+        scheme: "",
     }
 }
 
@@ -234,11 +249,14 @@ fn joined(option: &str, path: impl AsRef<OsStr>) -> OsString {
     joined
 }
 
-/// A directory that is kept between runs.
+/// A directory that is kept between runs, whichever program of whichever profile asks.
 fn kept(name: &str) -> PathBuf {
-    let target = program_path().ancestors().nth(2).expect("the target directory").join("workers").join(name);
-    fs::create_dir_all(&target).expect("the target directory is ours");
-    target
+    let program = std::env::current_exe().expect("a program has a path");
+    let is_of_a_profile = |path: &&Path| path.ends_with("debug") || path.ends_with("release");
+    let profile = program.ancestors().find(is_of_a_profile).expect("cargo has built it");
+    let directory = profile.with_file_name("workers").join(name);
+    fs::create_dir_all(&directory).expect("the target directory is ours");
+    directory
 }
 
 fn source(path: &str) -> PathBuf {

@@ -1,5 +1,5 @@
-//! Workers in several languages, each a small program that a user would copy: `python`, `go`, `java`, `javascript`, and
-//! for Rust the example of `tidegate-client`. What they need is put below `target/workers` and kept between runs.
+//! Workers in several languages, each a small program that a user would copy: `python`, `go`, `java`, `javascript`,
+//! for Rust the example of `tidegate-client`, and `curl` for whatever has no gRPC. What they need is put below `target/workers` and kept between runs.
 #![forbid(unsafe_code)]
 #![allow(
     clippy::unwrap_used,
@@ -9,6 +9,7 @@
 )]
 #![allow(
     clippy::print_stdout,
+    clippy::print_stderr,
     reason = "what took how long is shown beside a failure, and with `--nocapture`"
 )]
 

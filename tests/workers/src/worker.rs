@@ -34,29 +34,51 @@ impl Ready {
     /// Starts the worker for a flow of the host at `address`.
     #[must_use]
     pub fn start(&self, address: &str, flow: &str, token: &str) -> Worker {
+        Worker::start(self.command(address, flow, token))
+    }
+
+    /// The same for a worker that settles at the host at `other`.
+    #[must_use]
+    pub fn start_settling_at(&self, other: &str, address: &str, flow: &str, token: &str) -> Worker {
+        let mut command = self.command(address, flow, token);
+        command.env("TIDEGATE_SETTLE_ADDRESS", other);
+        Worker::start(command)
+    }
+
+    /// What starts the worker for a flow of the host at `address`, with its output piped.
+    #[must_use]
+    pub fn command(&self, address: &str, flow: &str, token: &str) -> Command {
         let Launch { program, arguments, variables, scheme } = &self.0;
-        let mut child = Command::new(program)
+        let mut command = Command::new(program);
+        command
             .args(arguments)
             .envs(variables.iter().map(|(name, value)| (name, value)))
             .env("TIDEGATE_ADDRESS", format!("{scheme}{address}"))
             .env("TIDEGATE_FLOW", flow)
             .env("TIDEGATE_TOKEN", token)
-            .env_remove("TIDEGATE_WORKER")
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap_or_else(|error| panic!("{}: {error}", program.display()));
+            .stderr(Stdio::piped());
+        // What people may have set for themselves.
+        for name in ["WORKER", "CREDITS", "SETTLE_ADDRESS", "TRACE"] {
+            command.env_remove(format!("TIDEGATE_{name}"));
+        }
+        command
+    }
+}
+
+impl Worker {
+    fn start(mut command: Command) -> Self {
+        let mut child =
+            command.spawn().unwrap_or_else(|error| panic!("{}: {error}", command.get_program().display()));
         let lines = Arc::default();
         let readers = vec![
             read_lines(child.stdout.take().expect("piped"), &lines),
             read_lines(child.stderr.take().expect("piped"), &lines),
         ];
-        Worker { child, lines, readers }
+        Self { child, lines, readers }
     }
-}
 
-impl Worker {
     /// Lines that it has written so far, to standard output and standard error.
     #[must_use]
     pub fn lines(&self) -> Vec<String> {

@@ -19,27 +19,37 @@ const FLOW: &str = "jobs";
 const TOKEN: &str = "jobs-0123456789abcdef";
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs curl and Python; `cargo xtask test` runs it as the step `workers`"]
+async fn with_curl() {
+    journey(Language::Curl).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs Go and gets modules; `cargo xtask test` runs it as the step `workers`"]
 async fn in_go() {
     journey(Language::Go).await;
+    settled_elsewhere(Language::Go).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs Maven and gets artifacts; `cargo xtask test` runs it as the step `workers`"]
 async fn in_java() {
     journey(Language::Java).await;
+    settled_elsewhere(Language::Java).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs Node.js and gets packages; `cargo xtask test` runs it as the step `workers`"]
 async fn in_javascript() {
     journey(Language::JavaScript).await;
+    settled_elsewhere(Language::JavaScript).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs Python and gets packages; `cargo xtask test` runs it as the step `workers`"]
 async fn in_python() {
     journey(Language::Python).await;
+    settled_elsewhere(Language::Python).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -117,6 +127,49 @@ async fn journey(language: Language) {
     told("and both end well");
 }
 
+/// What is taken from one host is settled at another, which has no flow, also when the first is dead.
+async fn settled_elsewhere(language: Language) {
+    let ready = language.ready().await;
+    let stage = Stage::set().await;
+    let host = stage.start_host().await;
+    let (settler, other) = stage.start_settler().await;
+    let worker = ready.start_settling_at(&other, &stage.address, FLOW, TOKEN);
+    worker.wait_for(1, "subscribed at ").await;
+
+    // Ten times what it may hold: the host that gives them out knows that they are not held any more.
+    stage.send(&["job"; 40], "elsewhere").await;
+    worker.wait_for(40, "done accept ").await;
+    assert_eq!(stage.open(), 0);
+    assert!(stage.attempts().iter().all(|(_, attempts)| *attempts == 1), "{:?}", stage.attempts());
+    assert_eq!(settlements(&host).await, Vec::<String>::new(), "it is asked for none");
+    assert_eq!(settlements(&settler).await, [r#"result="done" owner="other" 40"#]);
+
+    stage.send(&["job"; 40], "orphans").await;
+    worker.wait_for(40 + 8, "done accept ").await;
+    host.kill().await;
+    let host = stage.start_host().await;
+    stage.wait_for_done().await;
+
+    let (status, lines) = worker.terminate().await;
+    assert!(status.success(), "{status}: {}", lines.join("\n"));
+    assert_eq!(lines.last().map(String::as_str), Some("left"), "{}", lines.join("\n"));
+    for program in [host, settler] {
+        let ended = program.terminate().await;
+        assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    }
+    assert_eq!(stage.audit().lost().count(), 0);
+}
+
+/// How often a host was asked to settle, by owner and result.
+async fn settlements(host: &Program) -> Vec<String> {
+    let (_, metrics) = http_ask(&host.admin().await, "GET", "/metrics");
+    let settlements = metrics.lines().filter_map(|line| {
+        let (labels, count) = line.strip_prefix("tidegate_handoff_settlements_total{")?.split_once("} ")?;
+        Some(format!("{} {count}", labels.replace(',', " ")))
+    });
+    settlements.collect()
+}
+
 /// A broker, a configuration, and whoever sends.
 struct Stage {
     broker: Broker,
@@ -132,6 +185,7 @@ impl Stage {
         let tenants = Tenants::of(&broker).await;
         let home = Home::new();
         let address = free_address();
+        home.write("fleet.key", "0123456789abcdef".repeat(4));
         home.write("tokens.toml", format!("[tokens.jobs]\ntoken = \"{TOKEN}\"\nflows = [\"{FLOW}\"]\n"));
         home.write(
             "tidegate.toml",
@@ -139,6 +193,7 @@ impl Stage {
                 r#"
 [host]
 admin-listen = "127.0.0.1:0"
+receipt-key-file = "fleet.key"
 
 [sources.jobs]
 connector = "rocketmq-grpc"
@@ -171,6 +226,35 @@ dead-letter = "rejected"
         let host = Program::start(self.home.path(), &["run"]);
         host.wait_for_log("workers are served").await;
         host
+    }
+
+    /// A host of the same fleet that only settles, and where it does.
+    async fn start_settler(&self) -> (Program, String) {
+        let address = free_address();
+        self.home.write(
+            "settler.toml",
+            format!(
+                r#"
+[host]
+admin-listen = "127.0.0.1:0"
+receipt-key-file = "fleet.key"
+state-dir = "state-of-the-settler"
+
+[settlers.fleet]
+connector = "rocketmq-grpc"
+rocketmq.client.endpoints = "{endpoint}"
+
+[sinks.workers]
+connector = "handoff"
+listen = "{address}"
+tokens-file = "tokens.toml"
+"#,
+                endpoint = self.broker.address(),
+            ),
+        );
+        let host = Program::start(self.home.path(), &["run", "--config", "settler.toml"]);
+        host.wait_for_log("workers are served").await;
+        (host, address)
     }
 
     /// Sends messages, each to a lite topic of its own.

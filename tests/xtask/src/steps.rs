@@ -28,8 +28,10 @@ pub(crate) const TESTS: &str = "test";
 const WALK: &str = "walk";
 /// Name of the step that runs workers in several languages.
 const WORKERS: &str = "workers";
+/// Name of the step that fuzzes the HTTP APIs.
+const API: &str = "api";
 /// Names of the steps whose tests are counted.
-pub(crate) const COUNTED: [&str; 3] = [TESTS, WALK, WORKERS];
+pub(crate) const COUNTED: [&str; 4] = [TESTS, WALK, WORKERS, API];
 
 const GUESTS: [&str; 2] = ["--manifest-path", "guests/Cargo.toml"];
 const WASM: [&str; 2] = ["--target", "wasm32-unknown-unknown"];
@@ -38,7 +40,7 @@ const ALL: &str = "--workspace";
 /// Turns on what starts real brokers.
 const REAL: [&str; 2] = ["--features", "real"];
 /// Workers wait most of the time, for leases to end: all languages go at once, however few cores there are.
-const AT_ONCE: [&str; 2] = ["--test-threads", "5"];
+const AT_ONCE: [&str; 2] = ["--test-threads", "6"];
 const DENY_WARNINGS: [&str; 3] = ["--", "-D", "warnings"];
 
 /// The steps, with or without real brokers.
@@ -88,21 +90,8 @@ pub(crate) fn all(real: bool) -> Vec<Step> {
                 ],
             )
         },
-        Step {
-            slow: true,
-            ..step(
-                WORKERS,
-                "workers in Go, Java, JavaScript, Python and Rust lose nothing",
-                vec![
-                    built.clone(),
-                    cargo(&["build", ALL]).with(features).with(&["--example", "worker"]),
-                    cargo(&["test", ALL])
-                        .with(features)
-                        .with(&["--test", "languages", "--", "--ignored"])
-                        .with(&AT_ONCE),
-                ],
-            )
-        },
+        workers(&built, features),
+        api(&built, features),
         step(
             "doc",
             "the documentation builds and its links lead somewhere",
@@ -127,20 +116,55 @@ pub(crate) fn all(real: bool) -> Vec<Step> {
                 vec![built.clone(), program("target/debug/tidegate-fuzz").with(&["--seconds", "10"])],
             )
         },
-        Step {
-            slow: true,
-            ..step(
-                "audit",
-                "the host is killed and real brokers restarted under load, and no promise breaks",
-                vec![
-                    built,
-                    program("target/debug/tidegate-audit")
-                        .with(&["--host", "target/debug/tidegate"])
-                        .with(&["--messages", "20000", "--lite-topics", "100", "--kills", "4"]),
-                ],
-            )
-        },
+        audit(built),
     ]
+}
+
+fn audit(built: Line) -> Step {
+    let audit = program("target/debug/tidegate-audit");
+    let hosts = audit.clone().with(&["host", "--host", "target/debug/tidegate"]);
+    let workers = audit.with(&["workers", "--host", "target/debug/tidegate", "--keep", "target/xtask/audit"]);
+    Step {
+        name: "audit",
+        purpose: "hosts, workers and real brokers are killed under load, and no promise breaks",
+        lines: vec![
+            built,
+            hosts.with(&["--messages", "20000", "--lite-topics", "100", "--kills", "4"]),
+            workers.with(&["--messages", "10000", "--worker-kills", "1", "--host-kills", "2"]),
+        ],
+        slow: true,
+        unless_missing: None,
+    }
+}
+
+fn workers(built: &Line, features: &[&str]) -> Step {
+    Step {
+        name: WORKERS,
+        purpose: "workers in Go, Java, JavaScript, Python, Rust and with curl lose nothing",
+        lines: vec![
+            built.clone(),
+            cargo(&["build", ALL]).with(features).with(&["--example", "worker"]),
+            cargo(&["test", ALL])
+                .with(features)
+                .with(&["--test", "languages", "--", "--ignored"])
+                .with(&AT_ONCE),
+        ],
+        slow: true,
+        unless_missing: None,
+    }
+}
+
+fn api(built: &Line, features: &[&str]) -> Step {
+    Step {
+        name: API,
+        purpose: "the HTTP APIs are as their OpenAPI descriptions say, whatever a fuzzer asks",
+        lines: vec![
+            built.clone(),
+            cargo(&["test", ALL]).with(features).with(&["--test", "openapi", "--", "--ignored"]),
+        ],
+        slow: true,
+        unless_missing: None,
+    }
 }
 
 #[cfg(test)]

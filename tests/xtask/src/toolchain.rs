@@ -23,8 +23,14 @@ const JAVA: [(&str, &[&str], &str); 3] = [
     ),
     ("mvn", &["--version"], "`mvn` (install Maven 3.8 or newer; Debian: `apt-get install maven`)"),
 ];
-/// What policies and workers in other languages are built with.
-const LANGUAGES: [(&str, &[&str], &str); 5] = [
+/// What policies and workers in other languages are built with, and what fuzzes the HTTP APIs.
+const LANGUAGES: [(&str, &[&str], &str); 6] = [
+    (
+        "curl",
+        // From 7.76 on: `--fail-with-body`, which workers use, is refused by earlier ones.
+        &["--fail-with-body", "--version"],
+        "`curl` (install curl 7.76 or newer; Debian: `apt-get install curl`)",
+    ),
     ("bash", &["--version"], "`bash`, which runs the README's commands"),
     (
         "node",

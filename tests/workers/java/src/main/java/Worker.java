@@ -21,7 +21,9 @@ import tidegate.v1.HandoffGrpc;
 
 /** Takes messages of one flow from a tidegate host, does a pretend job with each, and settles it. */
 public final class Worker {
-  private static final int CREDITS = 4; // messages at one time
+  private static final int CREDITS = Integer.parseInt(setting("CREDITS", "4")); // messages at one time
+  private static final String SETTLE_ADDRESS = setting("SETTLE_ADDRESS", ""); // another host, to settle there
+  private static final boolean TRACE = System.getenv("TIDEGATE_TRACE") != null; // says what comes, with receipts
 
   /** A settlement without an answer. From `due` on it is tried past the streams, until its lease ends. */
   private static final class Unsettled {
@@ -32,6 +34,7 @@ public final class Worker {
   }
 
   private final Channel channel;
+  private final Channel settling;
   private final ExecutorService pool = Executors.newFixedThreadPool(CREDITS);
   private final CountDownLatch stopping = new CountDownLatch(1);
   // What follows is guarded by `this`.
@@ -39,8 +42,9 @@ public final class Worker {
   private StreamObserver<SubscribeRequest> stream; // the one that is open
   private int running; // messages that are being worked on
 
-  private Worker(Channel channel) {
+  private Worker(Channel channel, Channel settling) {
     this.channel = channel;
+    this.settling = settling;
   }
 
   /** The pretend job. Says what is to become of the message. */
@@ -56,21 +60,26 @@ public final class Worker {
   }
 
   private void handle(Delivery delivery, long ends) {
+    String knownAs =
+        delivery.getMessageId() + " " + delivery.getBody().toStringUtf8() + " attempt " + delivery.getAttempt();
+    if (TRACE) {
+      System.out.println("took " + knownAs + " for " + delivery.getLeaseMs() + " ms by " + delivery.getReceipt());
+    }
     Settlement.Builder verdict = Settlement.newBuilder().setRelease(Release.getDefaultInstance());
     try {
       verdict = stopping.getCount() == 0 ? verdict : work(delivery);
     } catch (Exception error) { // what this worker cannot do, another may
-      System.out.println("failed " + delivery.getMessageId() + ": " + error);
+      System.out.println("failed " + knownAs + ": " + error);
     }
     Unsettled one = new Unsettled();
     one.ends = ends;
     one.settlement = verdict.setReceipt(delivery.getReceipt()).build();
-    one.what = String.join(" ", verdict.getVerdictCase().name().toLowerCase(), delivery.getMessageId(),
-        delivery.getBody().toStringUtf8(), "attempt", "" + delivery.getAttempt());
+    String end = delivery.getReceipt().substring(Math.max(0, delivery.getReceipt().length() - 12));
+    one.what = verdict.getVerdictCase().name().toLowerCase() + " " + knownAs + " by …" + end;
     synchronized (this) {
       running--;
       unsettled.put(delivery.getReceipt(), one);
-      if (stream != null) {
+      if (stream != null && (SETTLE_ADDRESS.isEmpty() || !one.settlement.hasAccept())) {
         one.due = System.currentTimeMillis() + 330_000; // a stream answers within 300 s, or it ends
         Settlements settlements = Settlements.newBuilder().addSettlements(one.settlement).build();
         stream.onNext(SubscribeRequest.newBuilder().setSettle(settlements).build());
@@ -92,14 +101,14 @@ public final class Worker {
     }
   }
 
-  /** Settles what no stream has answered. A receipt is good on any host of the fleet. */
+  /** Settles what no stream is asked about, or has answered. A receipt is good on any host of the fleet. */
   private void settleLate() {
     while (!Thread.interrupted()) {
       SettleRequest.Builder late = SettleRequest.newBuilder();
       synchronized (this) {
         long now = System.currentTimeMillis();
         for (Unsettled one : List.copyOf(unsettled.values())) {
-          if (one.due > now) continue;
+          if (one.due > now || late.getSettlementsCount() == 1000) continue;
           one.due = now + 1000;
           if (one.ends > now) {
             late.addSettlements(one.settlement);
@@ -107,10 +116,16 @@ public final class Worker {
             System.out.println("unsettled " + unsettled.remove(one.settlement.getReceipt()).what);
           }
         }
+        if (late.getSettlementsCount() > 0 && stream != null && !SETTLE_ADDRESS.isEmpty()) {
+          Elsewhere.Builder elsewhere = Elsewhere.newBuilder(); // or the host would still count on them
+          late.getSettlementsList().stream().filter(Settlement::hasAccept).forEach(
+              settlement -> elsewhere.addReceipts(settlement.getReceipt()));
+          stream.onNext(SubscribeRequest.newBuilder().setElsewhere(elsewhere).build());
+        }
       }
       try {
         if (late.getSettlementsCount() > 0) {
-          var host = HandoffGrpc.newBlockingStub(channel).withDeadlineAfter(15, TimeUnit.SECONDS);
+          var host = HandoffGrpc.newBlockingStub(settling).withDeadlineAfter(15, TimeUnit.SECONDS);
           note(host.settle(late.build()).getResultsList());
         }
         Thread.sleep(200);
@@ -204,6 +219,15 @@ public final class Worker {
     return wait / 2 + ThreadLocalRandom.current().nextLong(wait / 2);
   }
 
+  private static Channel connect(String address, Metadata metadata) {
+    return Grpc.newChannelBuilder(address, InsecureChannelCredentials.create())
+        .intercept(MetadataUtils.newAttachHeadersInterceptor(metadata))
+        // A message may be larger than the 4 MB that gRPC takes by default, and a host that is gone has to be noticed.
+        .maxInboundMessageSize(64 << 20)
+        .keepAliveTime(10, TimeUnit.SECONDS)
+        .build();
+  }
+
   private static String setting(String name, String otherwise) {
     return Optional.ofNullable(System.getenv("TIDEGATE_" + name)).orElse(otherwise);
   }
@@ -214,13 +238,8 @@ public final class Worker {
       var key = Metadata.Key.of("authorization", ASCII_STRING_MARSHALLER);
       metadata.put(key, "Bearer " + System.getenv("TIDEGATE_TOKEN"));
     }
-    var channel = Grpc.newChannelBuilder(setting("ADDRESS", "127.0.0.1:9641"), InsecureChannelCredentials.create())
-        .intercept(MetadataUtils.newAttachHeadersInterceptor(metadata))
-        // A message may be larger than the 4 MB that gRPC takes by default, and a host that is gone has to be noticed.
-        .maxInboundMessageSize(64 << 20)
-        .keepAliveTime(10, TimeUnit.SECONDS)
-        .build();
-    Worker worker = new Worker(channel);
+    var channel = connect(setting("ADDRESS", "127.0.0.1:9641"), metadata);
+    Worker worker = new Worker(channel, SETTLE_ADDRESS.isEmpty() ? channel : connect(SETTLE_ADDRESS, metadata));
     Thread main = Thread.currentThread();
     Runtime.getRuntime().addShutdownHook(new Thread(() -> {
       worker.stopping.countDown();

@@ -1,0 +1,299 @@
+//! Which deliveries beyond the first are explained, and by what.
+//!
+//! A delivery `d'` of a message is a duplicate when an earlier delivery of it was taken; let `d` be the latest of those.
+//! It is explained when `d` was *lost*: its worker was not told that it is done, and before `d'` was taken
+//!
+//! * its worker was killed (the host releases at once what a dead worker held, or the broker does when its lease ends), or
+//! * its lease ended, whoever had died or was slow, or
+//! * the worker gave it back (a deferral or a release that was done).
+//!
+//! The death of a host explains nothing by itself: the lease must have ended, since workers settle at the other host.
+//!
+//! On a lite topic there is one more cause, which is the broker's way and not the host's: it hands a lite topic out in order, from
+//! its first unacknowledged message on, and what comes after that again, done or not. So `d'` is also explained when an
+//! earlier message of its lite topic was lost in this sense between `d` and `d'`: the newest delivery of it that anybody took
+//! before that moment, not one that was done. And a message that nobody had in hand at the moment of a kill, since it was on its way
+//! to a worker or back, is lost by that kill.
+//!
+//! And a message that its sender had to send again, since it was not told that the broker had it, may be there as often as it
+//! was sent: so many deliveries of it, and no more, need no other explanation.
+//!
+//! Everything else is unexplained; above all a message of a normal topic that comes again after it was done, and one of a
+//! lite topic of which nothing before it was lost.
+
+use std::collections::BTreeMap;
+
+use super::journal::{Delivery, Millis, Record};
+use crate::ledger::Place;
+
+/// How much later than it happened the audit may learn of something: a delivery is told with what is left of its lease, and
+/// is on its way to the worker's line for a while, on a machine that is busy.
+const SLACK: Millis = 1_000;
+
+/// Why a message came again.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Cause {
+    /// Its worker was killed before it was told that it is done.
+    WorkerKilled,
+    /// Its lease ended after its host was killed, before it was done.
+    HostKilled,
+    /// Its lease ended before it was done.
+    LeaseEnded,
+    /// Its worker gave it back.
+    GivenBack,
+    /// An earlier message of its lite topic was lost, and the broker began there.
+    BehindALostOne,
+    /// The same; the earlier one was with nobody when a worker or the host was killed.
+    BehindOneUnderWay,
+    /// It was sent again, and stored twice.
+    SentAgain,
+    /// None of these.
+    Unexplained,
+}
+
+/// The duplicates of a run.
+#[derive(Debug, Default)]
+pub(crate) struct Duplicates {
+    pub(crate) by_cause: BTreeMap<Cause, u64>,
+    /// Of those without an explanation, the delivery before and the one that is too many.
+    pub(crate) unexplained: Vec<(usize, usize)>,
+}
+
+/// Finds and explains the duplicates. Columns below `lite_columns` are lite topics; the rest has no order.
+pub(crate) fn explain(record: &Record, lite_columns: u32) -> Duplicates {
+    let mut by_place: BTreeMap<Place, Vec<usize>> = BTreeMap::new();
+    for (at, delivery) in record.deliveries.iter().enumerate() {
+        by_place.entry(delivery.place).or_default().push(at);
+    }
+    for deliveries in by_place.values_mut() {
+        deliveries.sort_by_key(|at| (record.deliveries[*at].took_at, *at));
+    }
+    let kills: Vec<Millis> = {
+        let workers = record.lives.iter().filter_map(|life| life.killed_at);
+        workers.chain(record.host_kills.iter().copied()).collect()
+    };
+    let view = View { record, by_place: &by_place, kills };
+    let mut duplicates = Duplicates::default();
+    for (place, deliveries) in &by_place {
+        let mut copies = record.sent_again.get(place).copied().unwrap_or_default();
+        for pair in deliveries.windows(2) {
+            let (before, again) = (&record.deliveries[pair[0]], &record.deliveries[pair[1]]);
+            let mut cause = view.cause(*place, before, again, lite_columns);
+            if cause == Cause::Unexplained && copies > 0 {
+                copies -= 1;
+                cause = Cause::SentAgain;
+            }
+            *duplicates.by_cause.entry(cause).or_insert(0) += 1;
+            if cause == Cause::Unexplained {
+                duplicates.unexplained.push((pair[0], pair[1]));
+            }
+        }
+    }
+    duplicates
+}
+
+struct View<'a> {
+    record: &'a Record,
+    by_place: &'a BTreeMap<Place, Vec<usize>>,
+    kills: Vec<Millis>,
+}
+
+impl View<'_> {
+    fn cause(&self, place: Place, before: &Delivery, again: &Delivery, lite_columns: u32) -> Cause {
+        if let Some((_, cause)) = self.losses(before).find(|(at, _)| *at <= again.took_at) {
+            let host_kills = &self.record.host_kills;
+            let while_held = |at: &&Millis| (before.took_at..=again.took_at).contains(at);
+            return match cause {
+                Cause::LeaseEnded if host_kills.iter().any(|at| while_held(&at)) => Cause::HostKilled,
+                cause => cause,
+            };
+        }
+        if place.lite_topic >= lite_columns {
+            return Cause::Unexplained;
+        }
+        let window = before.took_at.saturating_sub(SLACK)..=again.took_at;
+        let earlier = || (0..place.number).map(|number| Place { number, ..place });
+        if earlier().any(|earlier| self.was_lost(earlier, &window)) {
+            return Cause::BehindALostOne;
+        }
+        let kills = self.kills.iter().filter(|at| window.contains(at));
+        if kills.into_iter().any(|at| earlier().any(|earlier| self.was_under_way(earlier, *at))) {
+            return Cause::BehindOneUnderWay;
+        }
+        Cause::Unexplained
+    }
+
+    /// When and how a delivery was lost, if it was; the end of its lease as early as it may have been.
+    fn losses(&self, delivery: &Delivery) -> impl Iterator<Item = (Millis, Cause)> {
+        let undone_at = |at: Millis| delivery.confirmed_at.is_none_or(|done| done > at);
+        let killed = self.record.lives[delivery.life.0].killed_at;
+        let killed = killed.filter(|_| delivery.confirmed_at.is_none()).map(|at| (at, Cause::WorkerKilled));
+        let given_back = delivery.given_back_at.map(|at| (at, Cause::GivenBack));
+        let lease_end = delivery.lease_ends.saturating_sub(SLACK);
+        let ended = undone_at(lease_end).then_some((lease_end, Cause::LeaseEnded));
+        [killed, given_back, ended].into_iter().flatten()
+    }
+
+    /// Whether a message was lost at some moment of a window, with the newest delivery that there was at that moment.
+    fn was_lost(&self, place: Place, window: &std::ops::RangeInclusive<Millis>) -> bool {
+        let Some(deliveries) = self.by_place.get(&place) else { return false };
+        deliveries.iter().any(|at| {
+            self.losses(&self.record.deliveries[*at])
+                .any(|(lost_at, _)| window.contains(&lost_at) && self.newest(place, lost_at) == Some(*at))
+        })
+    }
+
+    /// Whether a message was with nobody at a moment: never taken, or lost and not yet taken again.
+    fn was_under_way(&self, place: Place, moment: Millis) -> bool {
+        self.newest(place, moment).is_none_or(|at| {
+            let mut losses = self.losses(&self.record.deliveries[at]);
+            losses.any(|(lost_at, _)| lost_at <= moment)
+        })
+    }
+
+    /// The last delivery of a message that was taken by a moment.
+    fn newest(&self, place: Place, moment: Millis) -> Option<usize> {
+        let deliveries = self.by_place.get(&place)?;
+        deliveries.iter().rev().find(|at| self.record.deliveries[**at].took_at <= moment).copied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::journal::{Life, LifeId, Way};
+    use super::*;
+
+    const LEASE: Millis = 15_000;
+
+    /// A run of two workers; columns 0 and 1 are lite topics, 2 is not.
+    #[derive(Default)]
+    struct Run(Record);
+
+    impl Run {
+        fn new() -> Self {
+            let life = |worker: &str| Life { worker: worker.into(), way: Way::Other, killed_at: None };
+            Self(Record { lives: vec![life("go"), life("python")], ..Record::default() })
+        }
+
+        fn killed(mut self, life: usize, at: Millis) -> Self {
+            self.0.lives[life].killed_at = Some(at);
+            self
+        }
+
+        fn host_killed(mut self, at: Millis) -> Self {
+            self.0.host_kills.push(at);
+            self
+        }
+
+        fn took(mut self, column: u32, number: u32, life: usize, at: Millis, done: Option<Millis>) -> Self {
+            self.0.deliveries.push(Delivery {
+                place: Place { lite_topic: column, number },
+                life: LifeId(life),
+                took_at: at,
+                lease_ends: at + LEASE,
+                confirmed_at: done,
+                given_back_at: None,
+            });
+            self
+        }
+
+        fn causes(&self) -> Vec<(Cause, u64)> {
+            explain(&self.0, 2).by_cause.into_iter().collect()
+        }
+    }
+
+    #[test]
+    fn nothing_twice_needs_no_explanation() {
+        assert_eq!(Run::new().took(0, 0, 0, 5, Some(9)).took(0, 1, 0, 6, None).causes(), []);
+    }
+
+    #[test]
+    fn a_delivery_that_was_lost_explains_the_next_one() {
+        let killed = Run::new().killed(0, 50).took(2, 0, 0, 10, None).took(2, 0, 1, 80, Some(99));
+        assert_eq!(killed.causes(), [(Cause::WorkerKilled, 1)]);
+        let ended = Run::new().took(2, 0, 0, 10, None).took(2, 0, 1, 15_100, Some(15_200));
+        assert_eq!(ended.causes(), [(Cause::LeaseEnded, 1)]);
+        let host = ended.host_killed(4_000);
+        assert_eq!(host.causes(), [(Cause::HostKilled, 1)]);
+        let mut back = Run::new().took(2, 0, 0, 10, None).took(2, 0, 1, 80, Some(99));
+        back.0.deliveries[0].given_back_at = Some(60);
+        assert_eq!(back.causes(), [(Cause::GivenBack, 1)]);
+    }
+
+    #[test]
+    fn what_was_done_or_still_leased_does_not() {
+        let unexplained = [(Cause::Unexplained, 1)];
+        // Done, and its worker killed later.
+        let done = Run::new().killed(0, 50).took(2, 0, 0, 10, Some(20)).took(2, 0, 1, 80, Some(99));
+        assert_eq!(done.causes(), unexplained);
+        // The host killed, and the lease not over.
+        let host = Run::new().host_killed(50).took(2, 0, 0, 10, None).took(2, 0, 1, 9_000, Some(9_999));
+        assert_eq!(host.causes(), unexplained);
+        // Done, and the lease over.
+        let late = Run::new().host_killed(50).took(2, 0, 0, 10, Some(90)).took(2, 0, 1, 16_000, Some(16_100));
+        assert_eq!(late.causes(), unexplained);
+        // Another worker killed.
+        let other = Run::new().killed(1, 50).took(2, 0, 0, 10, None).took(2, 0, 0, 80, Some(99));
+        assert_eq!(other.causes(), unexplained);
+        // Killed before it took anything, or after the message had come again.
+        let later = Run::new().killed(0, 500).took(2, 0, 0, 10, None).took(2, 0, 1, 80, Some(99));
+        assert_eq!(later.causes(), unexplained);
+        let mut run = Run::new().took(2, 0, 0, 10, Some(20)).took(2, 0, 1, 80, Some(99));
+        run = run.took(2, 0, 1, 16_000, Some(16_001));
+        assert_eq!(run.causes(), [(Cause::Unexplained, 2)]);
+    }
+
+    #[test]
+    fn a_lite_topic_is_begun_anew_behind_what_was_lost_in_it() {
+        // 0 is lost with its worker; 1, done by another, comes again behind it.
+        let run = |column| {
+            let run = Run::new().killed(0, 500).took(column, 0, 0, 100, None);
+            let run = run.took(column, 1, 1, 110, Some(200)).took(column, 0, 1, 600, Some(700));
+            run.took(column, 1, 1, 610, Some(710))
+        };
+        assert_eq!(run(0).causes(), [(Cause::WorkerKilled, 1), (Cause::BehindALostOne, 1)]);
+        assert_eq!(run(2).causes(), [(Cause::WorkerKilled, 1), (Cause::Unexplained, 1)]);
+        // Only what comes behind it.
+        let before = Run::new().killed(0, 500).took(0, 1, 0, 100, None).took(0, 0, 1, 90, Some(95));
+        let before = before.took(0, 0, 1, 610, Some(700)).took(0, 1, 1, 620, Some(700));
+        assert_eq!(before.causes(), [(Cause::WorkerKilled, 1), (Cause::Unexplained, 1)]);
+        // Only in the same lite topic.
+        let other = Run::new().killed(0, 500).took(1, 0, 0, 100, None).took(1, 0, 1, 600, Some(700));
+        let other = other.took(0, 0, 1, 105, Some(190)).took(0, 1, 1, 110, Some(200));
+        let other = other.took(0, 1, 1, 610, Some(710));
+        assert_eq!(other.causes(), [(Cause::WorkerKilled, 1), (Cause::Unexplained, 1)]);
+    }
+
+    #[test]
+    fn a_loss_counts_once_and_in_its_time() {
+        // 0 is lost and done again before 1 is taken: that explains nothing of 1.
+        let run = Run::new().killed(0, 500).took(0, 0, 0, 100, None).took(0, 0, 1, 600, Some(700));
+        let run = run.took(0, 1, 1, 9_000, Some(9_100)).took(0, 1, 1, 30_000, Some(30_100));
+        assert_eq!(run.causes(), [(Cause::WorkerKilled, 1), (Cause::Unexplained, 1)]);
+        // 0 was done when its worker was killed.
+        let run = Run::new().killed(0, 500).took(0, 0, 0, 100, Some(150));
+        let run = run.took(0, 1, 1, 110, Some(200)).took(0, 1, 1, 600, Some(700));
+        assert_eq!(run.causes(), [(Cause::Unexplained, 1)]);
+    }
+
+    #[test]
+    fn what_was_sent_twice_may_come_twice_and_no_more() {
+        let mut run = Run::new().took(2, 0, 0, 10, Some(20)).took(2, 0, 1, 30, Some(40));
+        run = run.took(2, 0, 1, 50, Some(60));
+        run.0.sent_again.insert(Place { lite_topic: 2, number: 0 }, 1);
+        assert_eq!(run.causes(), [(Cause::SentAgain, 1), (Cause::Unexplained, 1)]);
+    }
+
+    #[test]
+    fn what_was_on_its_way_at_a_kill_is_lost_by_it() {
+        // 0 was on its way to the worker that was killed.
+        let run = Run::new().killed(0, 500).took(0, 1, 1, 110, Some(200));
+        let run = run.took(0, 0, 1, 600, Some(700)).took(0, 1, 1, 610, Some(710));
+        assert_eq!(run.causes(), [(Cause::BehindOneUnderWay, 1)]);
+        // Nothing was killed between the two.
+        let run = Run::new().killed(0, 5_000).took(0, 1, 1, 110, Some(200));
+        let run = run.took(0, 0, 1, 600, Some(700)).took(0, 1, 1, 610, Some(710));
+        assert_eq!(run.causes(), [(Cause::Unexplained, 1)]);
+    }
+}
