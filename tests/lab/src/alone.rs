@@ -6,7 +6,7 @@ use std::path::Path;
 
 use anyhow::{Result, ensure};
 
-use crate::embedded::Embedded;
+use crate::embedded::{Embedded, To};
 use crate::loopback::{Load, Loopback, tenant};
 use crate::watch::watch;
 
@@ -39,7 +39,7 @@ pub(crate) async fn run(args: &Args, policies: &Path) -> Result<()> {
     let loopback = Loopback::start(&load, false).await?;
     let sending = loopback.send(&load).await?;
     println!("backlog of {} messages sent in {:.1} s", args.messages, sending.as_secs_f64());
-    let host = Embedded::start(&loopback.endpoint(), args.receives, policies, None).await?;
+    let host = Embedded::start(&loopback.endpoint(), args.receives, policies, To::Discard).await?;
     let open = || async { Ok::<_, Infallible>(args.messages.saturating_sub(host.totals().accepted)) };
     let measured = watch(args.messages, std::process::id(), open).await?;
     let totals = host.totals();

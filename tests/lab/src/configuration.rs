@@ -1,4 +1,4 @@
-//! The configuration of every host that the lab measures: one flow from a source to the sink `discard`, with a policy.
+//! The configuration of every host that the lab measures: one flow from a source to one sink, with a policy.
 
 use std::path::Path;
 
@@ -20,6 +20,8 @@ pub(crate) struct Configuration<'a> {
     pub(crate) receives: usize,
     /// What fairness is counted by.
     pub(crate) key: &'a str,
+    /// The sink's connector and options, as TOML.
+    pub(crate) sink: &'a str,
 }
 
 impl Configuration<'_> {
@@ -27,10 +29,12 @@ impl Configuration<'_> {
     pub(crate) const FAIR_SHARE: (&'static str, Option<&'static str>) =
         ("fair-share.wasm", Some("fair-share.toml"));
     /// The name of the sink.
-    pub(crate) const SINK: &'static str = "nowhere";
+    pub(crate) const SINK: &'static str = "out";
+    /// The sink of most measurements: everything is accepted at once.
+    pub(crate) const DISCARD: &'static str = "connector = \"discard\"";
 
     pub(crate) fn toml(&self) -> String {
-        let Self { log_level, component, endpoint, topic, topic_kind, group, receives, key, .. } = self;
+        let Self { log_level, component, endpoint, topic, topic_kind, group, receives, key, sink, .. } = self;
         let rules = self.rules.map_or_else(String::new, |rules| format!("rules = \"{rules}\"\n"));
         format!(
             r#"[host]
@@ -51,18 +55,18 @@ rocketmq.source.topic-kind = "{topic_kind}"
 rocketmq.source.consumer-group = "{group}"
 rocketmq.source.fetch-concurrency = {receives}
 
-[sinks.{sink}]
-connector = "discard"
+[sinks.{name}]
+{sink}
 
 [flows.lab]
 source = "lab"
 throttle = "measured"
-sink = "{sink}"
+sink = "{name}"
 key = "{key}"
 "#,
             policies = self.policies.display(),
             state = self.state.display(),
-            sink = Self::SINK,
+            name = Self::SINK,
         )
     }
 }

@@ -159,6 +159,7 @@ impl Bench {
             group,
             receives: RECEIVES,
             key: "lite-topic",
+            sink: Configuration::DISCARD,
         };
         configuration.toml()
     }

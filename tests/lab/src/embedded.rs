@@ -1,6 +1,7 @@
 //! The host in this process: configuration, connector, lease book and policies as the program has them.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,24 +16,37 @@ use tidegate_telemetry::Telemetry;
 use crate::configuration::Configuration;
 use crate::loopback::{GROUP, TOPIC};
 
-const CONNECTORS: &[Connector<'static>] =
-    &[Connector::source(&tidegate_rocketmq::TABLE), Connector::sink(&tidegate_sinks::DISCARD)];
+const CONNECTORS: &[Connector<'static>] = &[
+    Connector::source(&tidegate_rocketmq::TABLE),
+    Connector::sink(&tidegate_sinks::DISCARD),
+    Connector::sink(&tidegate_handoff::TABLE),
+];
 /// Nothing is left to do when the measurement is over.
 const DRAIN_WITHIN: Duration = Duration::from_secs(5);
 
-/// A host with one flow: fair-share, then the sink `discard` or another one.
+/// Where the flow's messages go.
+pub(crate) enum To {
+    /// Accepted at once.
+    Discard,
+    /// To workers, at an address of the system's choice.
+    Workers,
+    /// To a sink of the measurement's own.
+    Sink(Box<dyn Sink>),
+}
+
+/// A host with one flow: fair-share, then a sink.
 pub(crate) struct Embedded {
     host: Host,
     _directory: TempDir,
 }
 
 impl Embedded {
-    pub(crate) async fn start(
-        endpoint: &str,
-        receives: usize,
-        policies: &Path,
-        sink: Option<Box<dyn Sink>>,
-    ) -> Result<Self> {
+    pub(crate) async fn start(endpoint: &str, receives: usize, policies: &Path, to: To) -> Result<Self> {
+        let (options, sink) = match to {
+            To::Discard => (Configuration::DISCARD, None),
+            To::Workers => ("connector = \"handoff\"\nlisten = \"127.0.0.1:0\"", None),
+            To::Sink(sink) => (Configuration::DISCARD, Some(sink)),
+        };
         let directory = tempfile::tempdir()?;
         let policies = policies
             .canonicalize()
@@ -50,6 +64,7 @@ impl Embedded {
             group: GROUP,
             receives,
             key: "lite-topic",
+            sink: options,
         };
         let file = directory.path().join("tidegate.toml");
         let catalog = Catalog { connectors: CONNECTORS };
@@ -68,6 +83,11 @@ impl Embedded {
 
     pub(crate) fn totals(&self) -> Totals {
         self.host.flows().first().map(|flow| flow.totals).unwrap_or_default()
+    }
+
+    /// Where workers come to.
+    pub(crate) fn worker_address(&self) -> Option<SocketAddr> {
+        self.host.worker_addresses().map(|(_, address)| address).next()
     }
 
     pub(crate) async fn stop(self) -> Result<()> {

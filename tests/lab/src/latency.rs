@@ -23,9 +23,10 @@ use tidegate_connector::{Inbox, Sink, SinkError};
 use tidegate_model::{Outcome, Report};
 use tokio::time::Instant;
 
-use crate::embedded::Embedded;
+use crate::embedded::{Embedded, To};
 use crate::loopback::{Load, Loopback, tenant};
 use crate::watch::watch;
+use crate::worker::Worker;
 
 /// What is promised at half load.
 const PROMISED_P99: Duration = Duration::from_millis(5);
@@ -53,14 +54,22 @@ pub(crate) struct Args {
 
 #[allow(clippy::print_stdout, reason = "the table is what it is for")]
 pub(crate) async fn run(args: &Args, policies: &Path) -> Result<()> {
-    let full = measure(args, None, policies).await.context("at full load")?;
+    let load = |rate| Load {
+        messages: args.messages,
+        lite_topics: args.lite_topics,
+        body_bytes: args.body_bytes,
+        rate,
+        tenant,
+    };
+    let (receives, end) = (args.receives, End::Sink);
+    let full = measure(&load(None), receives, end, policies).await.context("at full load")?;
     #[allow(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
         reason = "a rate is small and positive"
     )]
     let rate = (full.rate / 2.0) as u64;
-    let half = measure(args, Some(rate), policies).await.context("at half load")?;
+    let half = measure(&load(Some(rate)), receives, end, policies).await.context("at half load")?;
     println!(
         "{} messages of {} bytes on {} lite topics, {} receives in flight, fair-share; from the broker's hand to the\n\
          sink, with producer, broker and host on one machine:\n\n\
@@ -83,15 +92,24 @@ pub(crate) async fn run(args: &Args, policies: &Path) -> Result<()> {
     Ok(())
 }
 
+/// Where a message's time ends.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum End {
+    /// In the sink.
+    Sink,
+    /// At a worker with so many credits.
+    Worker(u64),
+}
+
 /// One run.
-struct Latency {
-    rate: f64,
-    nanos: Histogram<u64>,
-    clock_doubt: Duration,
+pub(crate) struct Latency {
+    pub(crate) rate: f64,
+    pub(crate) nanos: Histogram<u64>,
+    pub(crate) clock_doubt: Duration,
 }
 
 impl Latency {
-    fn row(&self, name: &str) -> String {
+    pub(crate) fn row(&self, name: &str) -> String {
         let quantile = |q| milliseconds(Duration::from_nanos(self.nanos.value_at_quantile(q)));
         format!(
             "| {name} | {:.0} | {:.2} | {:.2} | {:.2} | {:.2} |",
@@ -104,21 +122,24 @@ impl Latency {
     }
 }
 
-async fn measure(args: &Args, rate: Option<u64>, policies: &Path) -> Result<Latency> {
-    let load = Load {
-        messages: args.messages,
-        lite_topics: args.lite_topics,
-        body_bytes: args.body_bytes,
-        rate,
-        tenant,
-    };
-    let loopback = Loopback::start(&load, true).await?;
+pub(crate) async fn measure(load: &Load, receives: usize, end: End, policies: &Path) -> Result<Latency> {
+    let loopback = Loopback::start(load, true).await?;
     let seen = Arc::new(Seen::default());
-    let sink = Stopwatch(Arc::clone(&seen));
-    let host = Embedded::start(&loopback.endpoint(), args.receives, policies, Some(Box::new(sink))).await?;
-    let open = || async { Ok::<_, Infallible>(args.messages.saturating_sub(host.totals().accepted)) };
-    let watching = async { anyhow::Ok(watch(args.messages, std::process::id(), open).await?) };
-    let (_, measured) = futures::try_join!(loopback.send(&load), watching)?;
+    let to = match end {
+        End::Sink => To::Sink(Box::new(Stopwatch(Arc::clone(&seen)))),
+        End::Worker(_) => To::Workers,
+    };
+    let host = Embedded::start(&loopback.endpoint(), receives, policies, to).await?;
+    let worker = match end {
+        End::Sink => None,
+        End::Worker(credits) => Some(Worker::start(&host, credits, Some(Arc::clone(&seen))).await?),
+    };
+    let open = || async { Ok::<_, Infallible>(load.messages.saturating_sub(host.totals().accepted)) };
+    let watching = async { anyhow::Ok(watch(load.messages, std::process::id(), open).await?) };
+    let (_, measured) = futures::try_join!(loopback.send(load), watching)?;
+    if let Some(worker) = worker {
+        worker.stop().await?;
+    }
     host.stop().await?;
 
     let mut sunk: HashMap<Arc<str>, Instant> = seen.0.lock().drain(..).rev().collect();
@@ -138,13 +159,20 @@ async fn measure(args: &Args, rate: Option<u64>, policies: &Path) -> Result<Late
     Ok(Latency { rate: measured.rate, nanos, clock_doubt })
 }
 
-fn milliseconds(duration: Duration) -> f64 {
+pub(crate) fn milliseconds(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1e3
 }
 
 /// Which message came when, in order.
 #[derive(Debug, Default)]
-struct Seen(Mutex<Vec<(Arc<str>, Instant)>>);
+pub(crate) struct Seen(Mutex<Vec<(Arc<str>, Instant)>>);
+
+impl Seen {
+    pub(crate) fn extend(&self, messages: impl Iterator<Item = Arc<str>>) {
+        let now = Instant::now();
+        self.0.lock().extend(messages.map(|message| (message, now)));
+    }
+}
 
 /// A sink that takes the time and reports at once.
 struct Stopwatch(Arc<Seen>);
@@ -157,9 +185,7 @@ impl Sink for Stopwatch {
 
     async fn run(self: Box<Self>, mut inbox: Inbox) -> Result<(), SinkError> {
         while let Some(batch) = inbox.next().await {
-            let now = Instant::now();
-            let entries = batch.iter().map(|emission| (Arc::from(emission.message.id.as_str()), now));
-            self.0.0.lock().extend(entries);
+            self.0.extend(batch.iter().map(|emission| Arc::from(emission.message.id.as_str())));
             let accepted = |id| Report { id, outcome: Outcome::Accepted, cost: None };
             inbox.report(batch.iter().map(|emission| accepted(emission.id)).collect()).await;
         }

@@ -7,19 +7,23 @@
 //! The subcommands each say what they measure.
 #![forbid(unsafe_code)]
 
+mod acks;
 mod alone;
 mod backlog;
 mod configuration;
 mod contestant;
 mod embedded;
+mod handoff;
 mod latency;
 mod loopback;
+mod outstanding;
 mod policies;
 mod program;
 mod reader;
 mod swap;
 mod table;
 mod watch;
+mod worker;
 
 use std::path::{Path, PathBuf};
 
@@ -64,6 +68,12 @@ enum Task {
     Latency(latency::Args),
     /// Rate of the host with a broker that is never the bottleneck for long: both in this process
     Alone(alone::Args),
+    /// Rate and times of messages that a worker takes over the loopback interface, beside the sink `discard`
+    Handoff(handoff::Args),
+    /// Rate at which receipts are settled through the ack pool on a real broker, beside the settler of who took them
+    Acks(acks::Args),
+    /// Memory of deliveries that a worker holds
+    Outstanding(outstanding::Args),
     /// Time from writing a policy's file to its first answer, and what calls notice of it
     Swap(swap::Args),
     /// Reads and acknowledges a lite backlog and decides nothing: what the broker gives at most. The lab starts it as
@@ -83,6 +93,9 @@ async fn main() -> Result<()> {
         Some(Task::Policies(task)) => policies::run(task, &args.host, &args.policies).await,
         Some(Task::Latency(task)) => latency::run(task, &args.policies).await,
         Some(Task::Alone(task)) => alone::run(task, &args.policies).await,
+        Some(Task::Handoff(task)) => handoff::run(task, &args.policies).await,
+        Some(Task::Acks(task)) => acks::run(task).await,
+        Some(Task::Outstanding(task)) => outstanding::run(task, &args.host, &args.policies).await,
         Some(Task::Swap(task)) => swap::run(task, &args.policies),
         Some(Task::Read(read)) => reader::run(read).await,
         None => measure(&args).await,

@@ -231,6 +231,7 @@ impl Bench {
             group: GROUP,
             receives: RECEIVES,
             key: &kind.key(),
+            sink: Configuration::DISCARD,
         };
         configuration.toml()
     }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -78,7 +79,7 @@ impl Program {
                 Instant::now() < deadline && program.child.try_wait()?.is_none(),
                 "the host did not start:\n{log}"
             );
-            match admin_address(&log) {
+            match address_in(&log, "admin API listens") {
                 Some(address) => address.clone_into(&mut program.admin),
                 None => sleep(Duration::from_millis(10)).await,
             }
@@ -100,6 +101,19 @@ impl Program {
         let answer: Policies = self.get("/api/policies").await?;
         let policy = answer.policies.into_iter().next().context("the host has no policy")?;
         Ok(policy.failures.into_iter().filter(|(_, count)| *count > 0).collect())
+    }
+
+    /// Where workers come to, once the host has said so.
+    pub(crate) async fn worker_address(&self) -> Result<SocketAddr> {
+        let deadline = Instant::now() + START_WITHIN;
+        loop {
+            let log = fs::read_to_string(&self.log)?;
+            if let Some(address) = address_in(&log, "workers are served") {
+                return Ok(address.parse()?);
+            }
+            ensure!(Instant::now() < deadline, "the host serves no workers:\n{log}");
+            sleep(Duration::from_millis(10)).await;
+        }
     }
 
     async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T> {
@@ -126,9 +140,9 @@ impl Drop for Program {
     }
 }
 
-/// As the log has it.
-fn admin_address(log: &str) -> Option<&str> {
-    let (_, rest) = log.split_once("admin API listens")?;
+/// The address in the line of the log that has this text.
+fn address_in<'l>(log: &'l str, text: &str) -> Option<&'l str> {
+    let (_, rest) = log.split_once(text)?;
     let (line, _) = rest.split_once('\n')?;
     let (_, address) = line.split_once("address=")?;
     address.split_whitespace().next()

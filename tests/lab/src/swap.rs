@@ -1,7 +1,7 @@
 //! The time from writing a policy's file to its first answer, and what calls notice of it.
 //!
 //! A policy host with its watcher in this process, as the program has it, without a compile cache: each file has
-//! another digest, by a custom section of its own. One thread asks at a steady pace; it takes the time of each call,
+//! another digest, by the section at its end. One thread asks at a steady pace; it takes the time of each call,
 //! and sees by the number of the generation when the new file decides. Calls are compared with those of the same run
 //! while nothing was swapped. On a machine of few cores the compiler, which has one thread, takes part of the time that
 //! the asking thread would have: what a call waits for a core is in its time.
@@ -19,7 +19,9 @@ use hdrhistogram::Histogram;
 use parking_lot::Mutex;
 use tidegate_connector::Clock;
 use tidegate_model::{Message, Standing};
-use tidegate_policy::{Engine, EngineOptions, Limits, PolicyHost, PolicySpec, Question, Throttle};
+use tidegate_policy::{
+    Built, Engine, EngineOptions, Limits, PolicyHost, PolicySpec, Question, Throttle, seal_component,
+};
 use tidegate_telemetry::Telemetry;
 
 /// What is promised from the end of writing to the first answer of a small policy.
@@ -168,13 +170,10 @@ fn message() -> Arc<Message> {
     })
 }
 
-/// The same component with another digest: a custom section after the header, which nobody reads.
+/// The same component with another digest: the section at its end says something else.
 fn variant(component: &[u8], number: u32) -> Result<Vec<u8>> {
-    const HEADER_BYTES: usize = 8;
-    const NAME: &[u8] = b"variant";
-    let (header, sections) = component.split_at_checked(HEADER_BYTES).context("that is no component")?;
-    let content = [&[NAME.len() as u8][..], NAME, &number.to_le_bytes()[..]].concat();
-    Ok([header, &[0, content.len() as u8], &content, sections].concat())
+    let built = Built { name: "variant".into(), version: number.to_string(), sdk: String::new() };
+    Ok(seal_component(component, Some(built))?)
 }
 
 /// As careful people do: written aside and renamed.
