@@ -140,7 +140,8 @@ impl Pool {
         popped_ms: u64,
         invisible: Duration,
     ) -> Option<u64> {
-        if self.inflight.contains_key(&stored.sequence) {
+        let waits = |returned: &Returned| returned.stored.sequence == stored.sequence;
+        if self.inflight.contains_key(&stored.sequence) || self.returned.iter().any(waits) {
             return None;
         }
         let renewed_ms = now.wall_ms.max(popped_ms + 1);
@@ -155,6 +156,7 @@ impl Pool {
             if due > now.since_start {
                 break;
             }
+            self.due.pop_first();
             if let Some(mut back) = self.untrack(sequence) {
                 back.attempt = back.attempt.saturating_add(1);
                 self.returned.push_back(back);
@@ -181,13 +183,55 @@ impl Pool {
     }
 
     fn track(&mut self, inflight: Inflight) {
-        self.due.insert((inflight.due, inflight.stored.sequence));
-        self.inflight.insert(inflight.stored.sequence, inflight);
+        let sequence = inflight.stored.sequence;
+        self.due.insert((inflight.due, sequence));
+        if let Some(before) = self.inflight.insert(sequence, inflight)
+            && self.inflight[&sequence].due != before.due
+        {
+            self.due.remove(&(before.due, sequence));
+        }
     }
 
     fn untrack(&mut self, sequence: u64) -> Option<Returned> {
         let Inflight { stored, place, due, attempt, .. } = self.inflight.remove(&sequence)?;
         self.due.remove(&(due, sequence));
         Some(Returned { stored, place, attempt })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::message::{NewMessage, Room};
+    use super::*;
+
+    fn at(seconds: u64) -> Moment {
+        Moment { since_start: Duration::from_secs(seconds), wall_ms: seconds * 1_000 }
+    }
+
+    fn returned(sequence: u64) -> Returned {
+        let message = NewMessage::default();
+        let room = Room::take(&Arc::default(), &message);
+        let stored =
+            Stored { message, topic: "T".into(), sequence, stored_ms: 0, attempts_before: 0, _room: room };
+        Returned { stored: Arc::new(stored), place: sequence, attempt: 1 }
+    }
+
+    /// It came back by itself, and a handle that is still around is changed as if it had been acked.
+    #[test]
+    fn what_waits_to_be_handed_out_again_is_not_revived_beside_that() {
+        let lease = Duration::from_secs(10);
+        let mut pool = Pool::new(0, Duration::from_secs(2));
+        let popped = pool.hand_out(at(0), returned(7), lease);
+        pool.handle_timeout(at(20));
+        let again = (Arc::clone(&popped.stored), popped.place);
+        assert_eq!(pool.revive(at(21), again, popped.popped_ms, lease), None);
+        let back = pool.next_returned().expect("it waits");
+        assert_eq!(back.attempt, 2);
+        pool.hand_out(at(22), back, lease);
+        // Handed out twice it would be due twice.
+        pool.hand_out(at(25), returned(7), lease);
+        pool.handle_timeout(at(60));
+        assert_eq!(pool.poll_timeout(), None);
+        assert!(pool.next_returned().is_some() && pool.next_returned().is_none(), "once");
     }
 }
