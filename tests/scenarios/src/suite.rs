@@ -18,6 +18,8 @@ use crate::stands::Stands;
 const SIDE_BY_SIDE: usize = 24;
 /// Longest that one may take, the start of its broker included.
 const LIMIT: Duration = Duration::from_secs(240);
+/// The longest wait for a broker: it is started, or others have it to themselves, one after the other.
+const STAND_WITHIN: Duration = Duration::from_secs(900);
 
 /// Plays all scenarios on what `stands` hands out, and stops the brokers before it returns.
 pub fn run(stands: impl Stands) -> ExitCode {
@@ -37,15 +39,17 @@ fn trial(scenario: Scenario, runtime: &Arc<Runtime>, stands: &Arc<impl Stands>) 
     Trial::test(scenario.name, move || {
         PANIC.set(Some(String::new()));
         let play = async {
-            let broker = stands.take(scenario.stand).await;
-            (scenario.play)(Stage::new(broker, scenario.name)).await;
+            let Ok(broker) = timeout(STAND_WITHIN, stands.take(scenario.stand)).await else {
+                return Err(format!("had no broker within {} s", STAND_WITHIN.as_secs()));
+            };
+            let playing = (scenario.play)(Stage::new(broker, scenario.name));
+            timeout(LIMIT, playing).await.map_err(|_| format!("did not end within {} s", LIMIT.as_secs()))
         };
-        let ended =
-            panic::catch_unwind(AssertUnwindSafe(|| runtime.block_on(async { timeout(LIMIT, play).await })));
+        let ended = panic::catch_unwind(AssertUnwindSafe(|| runtime.block_on(play)));
         let panicked = PANIC.take().unwrap_or_default();
         match ended {
             Ok(Ok(())) => Ok(()),
-            Ok(Err(_)) => Err(Failed::from(format!("did not end within {} s", LIMIT.as_secs()))),
+            Ok(Err(problem)) => Err(Failed::from(problem)),
             Err(_) => Err(Failed::from(panicked)),
         }
     })
