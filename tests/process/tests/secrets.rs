@@ -177,15 +177,26 @@ impl Stage {
     async fn messages_flow_and_are_recorded(&mut self, program: &Program, flow: &str, haul: &mut Haul) {
         let (directory, flow_name, admin) =
             (self.home.path().to_owned(), flow.to_owned(), program.admin().await);
-        let recording = tokio::task::spawn_blocking(move || {
-            let command = ["policy", "record", &flow_name, "-o", "-", "--count", "10", "--admin", &admin];
-            run_to_end(&directory, &command)
-        });
+        let look = |command: &'static str, output: &'static [&'static str]| {
+            let (directory, flow_name, admin) = (directory.clone(), flow_name.clone(), admin.clone());
+            tokio::task::spawn_blocking(move || {
+                let from = [command, &flow_name, "--count", "10", "--admin", &admin];
+                let command: Vec<&str> = if command == "record" { vec!["policy"] } else { vec![] }
+                    .into_iter()
+                    .chain(from)
+                    .collect();
+                run_to_end(&directory, &[&*command, output].concat())
+            })
+        };
+        let (recording, tap) = (look("record", &["-o", "-"]), look("tap", &[]));
         program.wait_for_log("a recording of the flow's decisions begins").await;
+        program.wait_for_log("a tap of the flow begins").await;
         self.messages_flow(program, flow).await;
-        let ended = recording.await.unwrap();
-        haul.add("tidegate policy record", ended.stdout + &ended.stderr);
-        haul.expect("tidegate policy record", control().core());
+        for (name, looking) in [("tidegate policy record", recording), ("tidegate tap", tap)] {
+            let ended = looking.await.unwrap();
+            haul.add(name, ended.stdout + &ended.stderr);
+            haul.expect(name, control().core());
+        }
     }
 
     /// Asks the running program everything that its API says can be asked.
@@ -194,9 +205,11 @@ impl Stage {
         let flows: Vec<String> = names(&program.get("/api/flows").await["flows"]);
         let api = program.get("/openapi.json").await;
         let mut asked = 0;
-        // A recording has no end of its own: it is made while messages flow.
+        // A recording and a tap have no end of their own: they are made while messages flow. None flow any more after a
+        // drain.
+        let is_asked = |path: &str| !["/recording", "/tap", "/drain"].iter().any(|end| path.ends_with(end));
         let paths = api["paths"].as_object().expect("paths").iter();
-        for (path, methods) in paths.filter(|(path, _)| !path.ends_with("/recording")) {
+        for (path, methods) in paths.filter(|(path, _)| is_asked(path)) {
             let named: Vec<String> = match path.split_once("{name}") {
                 None => vec![path.clone()],
                 Some((before, after)) => {
@@ -261,6 +274,10 @@ impl Stage {
     async fn nothing_shows(self, program: Program, mut haul: Haul) -> Haul {
         self.ask_all(&program, &mut haul).await;
         self.run_all(&program, &mut haul).await;
+        for (flow, _) in &self.flows {
+            let (_, body) = program.ask_as("POST", &format!("/api/flows/{flow}/drain")).await;
+            haul.add(format!("POST /api/flows/{flow}/drain"), body);
+        }
         let ended = program.terminate().await;
         haul.add("standard output", ended.stdout);
         haul.add("the log", ended.stderr);
