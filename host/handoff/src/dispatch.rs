@@ -38,7 +38,7 @@ pub(crate) struct Ticket(pub(crate) u64);
 pub(crate) struct Claim {
     pub(crate) delivery: DeliveryId,
     pub(crate) message: MessageId,
-    pub(crate) handle: Box<str>,
+    pub(crate) handle: Arc<str>,
 }
 
 /// The answer to a settlement.

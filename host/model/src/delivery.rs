@@ -53,8 +53,8 @@ pub struct Routing {
 pub struct Handle {
     /// Where it can be settled. Shared by all deliveries of one endpoint.
     pub routing: Arc<Routing>,
-    /// The broker's text, exactly as received.
-    pub text: Box<str>,
+    /// The broker's text, exactly as received. Long, and copied often: shared.
+    pub text: Arc<str>,
 }
 
 /// Handles let their holder settle a message, so the text stays out of logs.

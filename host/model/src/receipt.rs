@@ -34,7 +34,7 @@ pub struct Receipt {
     /// The broker's name of the message.
     pub message_id: MessageId,
     /// The broker's token for the lease.
-    pub handle: Box<str>,
+    pub handle: Arc<str>,
     /// The attempt as the host counted it.
     pub attempt: u32,
     /// The host that took the delivery: some brokers let only that one settle.

@@ -102,7 +102,7 @@ impl Incoming {
             expires_at: batch.expires_at,
             handle: Handle {
                 routing: Arc::clone(batch.routing),
-                text: system.receipt_handle.unwrap_or_default().into_boxed_str(),
+                text: system.receipt_handle.unwrap_or_default().into(),
             },
         }
     }

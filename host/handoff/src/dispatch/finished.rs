@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
+use std::sync::Arc;
 
 use tidegate_model::{DeliveryId, Emission, MessageId, Outcome};
 
@@ -44,7 +45,7 @@ pub(super) struct Finished {
 #[derive(Debug)]
 struct Ending {
     message: MessageId,
-    handle: Box<str>,
+    handle: Arc<str>,
     kind: Kind,
     end: End,
 }

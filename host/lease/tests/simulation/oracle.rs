@@ -3,6 +3,7 @@
 mod renewing;
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_lease::{
@@ -117,7 +118,7 @@ impl Known {
 enum Cause {
     Decide { attempt: u32, deferred: Duration },
     Verdict { verdict: Verdict, attempt: u32, deferred: Duration },
-    Outcome { outcome: Outcome, attempt: u32, handle: Box<str> },
+    Outcome { outcome: Outcome, attempt: u32, handle: Arc<str> },
 }
 
 /// A settlement on its way.
