@@ -111,7 +111,7 @@ pub enum Stand {
     Guarded,
     /// Two brokers behind two proxies, started for the scenario and stopped at its end.
     Pair,
-    /// Ours alone, with room for [`LITE_TOPICS_MAX`] lite topics, started for the scenario and stopped at its end.
+    /// Ours alone, with room for a few lite topics, started for the scenario and stopped at its end.
     Narrow,
 }
 
