@@ -146,8 +146,7 @@ async fn change(core: &Core, peer: &Peer, settlement: &Settlement, until: Durati
         lite_topic,
     };
     let text = peer.change(request).await?;
-    Ok((!text.is_empty())
-        .then(|| Handle { routing: Arc::clone(&handle.routing), text: text.into() }))
+    Ok((!text.is_empty()).then(|| Handle { routing: Arc::clone(&handle.routing), text: text.into() }))
 }
 
 /// Whether a change of a message speaks for its whole lite topic.
