@@ -126,7 +126,6 @@ impl Pool {
         // Never the pop time the old handle carries, or that one would keep its power.
         let renewed_ms = now.wall_ms.max(popped_ms + 1);
         let (stored, place, attempt) = (Arc::clone(&known.stored), known.place, known.attempt);
-        self.untrack(sequence);
         let due = now.since_start.saturating_add(invisible).saturating_add(self.revive_lag);
         self.track(Inflight { stored, place, popped_ms: renewed_ms, due, attempt });
         Some(renewed_ms)
@@ -156,7 +155,6 @@ impl Pool {
             if due > now.since_start {
                 break;
             }
-            self.due.pop_first();
             if let Some(mut back) = self.untrack(sequence) {
                 back.attempt = back.attempt.saturating_add(1);
                 self.returned.push_back(back);
@@ -182,14 +180,12 @@ impl Pool {
         self.wake = true;
     }
 
+    /// Takes the place of what was out of the same message.
     fn track(&mut self, inflight: Inflight) {
         let sequence = inflight.stored.sequence;
+        self.untrack(sequence);
         self.due.insert((inflight.due, sequence));
-        if let Some(before) = self.inflight.insert(sequence, inflight)
-            && self.inflight[&sequence].due != before.due
-        {
-            self.due.remove(&(before.due, sequence));
-        }
+        self.inflight.insert(sequence, inflight);
     }
 
     fn untrack(&mut self, sequence: u64) -> Option<Returned> {
