@@ -74,13 +74,13 @@ pub(crate) fn others_last(standing: &Standing, account: &Account, typical: &Typi
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
     const SHORTAGE: Shortage = Shortage { min_queued: 10.0, delay: 250 };
 
     /// A flow in which half of what it holds waits, and twenty are done in a second.
-    fn standing(key_in_flight: u32, flow_in_flight: u32, active_keys: u32) -> Standing {
+    pub(crate) fn standing(key_in_flight: u32, flow_in_flight: u32, active_keys: u32) -> Standing {
         Standing {
             key_in_flight,
             flow_in_flight,

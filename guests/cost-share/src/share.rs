@@ -85,24 +85,9 @@ mod tests {
 
     use super::*;
     use crate::ledger::Whole;
+    use crate::queue::tests::standing;
 
     const LIMITS: Limits = Limits { shares: Shares { always: 0.1, factor: 1.5 }, min_excess: 3.0 };
-
-    /// A flow with a queue.
-    fn standing(key_in_flight: u32, flow_in_flight: u32, active_keys: u32) -> Standing {
-        Standing {
-            key_in_flight,
-            flow_in_flight,
-            flow_budget: 1_000,
-            flow_queued: flow_in_flight / 2,
-            flow_emitted: 10,
-            active_keys,
-            key_rate: 0.0,
-            flow_rate: 20.0,
-            flow_throughput: 20.0,
-            key_share: 0.0,
-        }
-    }
 
     /// Of a flow that did a thousand messages lately, ten of them a second, with ten workers.
     fn account(consumed: f64, cost: f64, whole: f64) -> Account {
