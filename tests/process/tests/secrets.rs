@@ -177,18 +177,15 @@ impl Stage {
     async fn messages_flow_and_are_recorded(&mut self, program: &Program, flow: &str, haul: &mut Haul) {
         let (directory, flow_name, admin) =
             (self.home.path().to_owned(), flow.to_owned(), program.admin().await);
-        let look = |command: &'static str, output: &'static [&'static str]| {
-            let (directory, flow_name, admin) = (directory.clone(), flow_name.clone(), admin.clone());
+        let look = |command: &[&'static str], output: &'static [&'static str]| {
+            let (command, directory) = (command.to_vec(), directory.clone());
+            let (flow_name, admin) = (flow_name.clone(), admin.clone());
             tokio::task::spawn_blocking(move || {
-                let from = [command, &flow_name, "--count", "10", "--admin", &admin];
-                let command: Vec<&str> = if command == "record" { vec!["policy"] } else { vec![] }
-                    .into_iter()
-                    .chain(from)
-                    .collect();
-                run_to_end(&directory, &[&*command, output].concat())
+                let from = [&*flow_name, "--count", "10", "--admin", &*admin];
+                run_to_end(&directory, &[&*command, &from, output].concat())
             })
         };
-        let (recording, tap) = (look("record", &["-o", "-"]), look("tap", &[]));
+        let (recording, tap) = (look(&["policy", "record"], &["-o", "-"]), look(&["tap"], &[]));
         program.wait_for_log("a recording of the flow's decisions begins").await;
         program.wait_for_log("a tap of the flow begins").await;
         self.messages_flow(program, flow).await;
