@@ -21,7 +21,7 @@ pub mod units;
 
 pub use backoff::Backoff;
 pub use clock::Clock;
-pub use settle::{ReceiptSettler, SettleByReceipt};
+pub use settle::{ReceiptSettler, SettleByReceipt, SettledByReceipt, TellSettled};
 pub use sink::{
     Inbox, News, Notice, Outbox, RenewError, RenewalWish, Reporter, Reports, Sink, SinkError, VoidCause,
     inbox,

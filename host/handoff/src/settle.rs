@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use parking_lot::Mutex;
-use tidegate_connector::{Clock, ReceiptSettler, SettleByReceipt};
+use tidegate_connector::{Clock, ReceiptSettler, SettleByReceipt, SettledByReceipt};
 use tidegate_model::{Handle, Outcome, Receipt, ReceiptKey, SettleError, SettleFault, Verb};
 use tidegate_proto::handoff as proto;
 use tidegate_telemetry::Telemetry;
@@ -104,16 +104,18 @@ impl SettleRouter {
                 },
             }
         }
-        let asking = own.into_values().map(|(flow, asked)| ask_flow(flow, asked, patience, &tell));
-        others.extend(join_all(asking).await.into_iter().flatten());
-        for (at, _, result) in self.ask_brokers(others).await {
+        let by_broker = |at: usize, _: SettleByReceipt, result: SettledByReceipt| {
             tell(at, Told::by_broker(result.map(|_| ())));
-        }
+        };
+        let asking = own.into_values().map(|(flow, asked)| ask_flow(flow, asked, patience, &tell));
+        // Neither waits for the other.
+        let (unknown, ()) = tokio::join!(join_all(asking), self.ask_brokers(others, &by_broker));
+        self.ask_brokers(unknown.into_iter().flatten().collect(), &by_broker).await;
     }
 
     /// Renews a batch; one result for each, in the same order.
     pub(crate) async fn renew(&self, caller: &Caller, batch: Vec<proto::Renewal>) -> Vec<Kept> {
-        let mut kept: Vec<Option<Kept>> = vec![None; batch.len()];
+        let kept: Mutex<Vec<Option<Kept>>> = Mutex::new(vec![None; batch.len()]);
         let mut own: ByFlow<(Receipt, Duration)> = HashMap::new();
         let mut others: Vec<(usize, Receipt, Verb)> = Vec::new();
         for (at, proto::Renewal { receipt, length_ms }) in batch.into_iter().enumerate() {
@@ -124,7 +126,7 @@ impl SettleRouter {
                 self.open(caller, &receipt)
             };
             match read {
-                Err(refusal) => kept[at] = Some(Kept::not(refusal)),
+                Err(refusal) => kept.lock()[at] = Some(Kept::not(refusal)),
                 Ok(receipt) => match self.home(&receipt) {
                     Some(flow) => {
                         own.entry(Arc::clone(&receipt.flow))
@@ -136,23 +138,25 @@ impl SettleRouter {
                 },
             }
         }
-        for (at, answer) in join_all(own.into_values().map(|(flow, asked)| ask_flow_to_renew(flow, asked)))
-            .await
-            .into_iter()
-            .flatten()
-        {
+        let by_broker = |at: usize, asked: SettleByReceipt, result: SettledByReceipt| {
+            kept.lock()[at] = Some(self.kept_by_broker(asked, result));
+        };
+        let asking = own.into_values().map(|(flow, asked)| ask_flow_to_renew(flow, asked));
+        let (answers, ()) = tokio::join!(join_all(asking), self.ask_brokers(others, &by_broker));
+        let mut unknown = Vec::new();
+        for (at, answer) in answers.into_iter().flatten() {
             match answer {
                 Ok(RenewalAnswer::Until(until)) => {
                     let lease = until.saturating_since(self.clock.now());
-                    kept[at] = Some(Kept { told: Told::done(true), next_receipt: String::new(), lease });
+                    kept.lock()[at] =
+                        Some(Kept { told: Told::done(true), next_receipt: String::new(), lease });
                 }
-                Ok(RenewalAnswer::Failed(answer)) => kept[at] = Some(Kept::not(Told::of(answer))),
-                Err((receipt, length)) => others.push((at, receipt, Verb::Renew(length))),
+                Ok(RenewalAnswer::Failed(answer)) => kept.lock()[at] = Some(Kept::not(Told::of(answer))),
+                Err((receipt, length)) => unknown.push((at, receipt, Verb::Renew(length))),
             }
         }
-        for (at, asked, result) in self.ask_brokers(others).await {
-            kept[at] = Some(self.kept_by_broker(asked, result));
-        }
+        self.ask_brokers(unknown, &by_broker).await;
+        let kept = kept.into_inner();
         let kept: Vec<Kept> =
             kept.into_iter().map(|kept| kept.unwrap_or_else(|| Kept::not(Told::late()))).collect();
         for Kept { told, .. } in &kept {
@@ -185,52 +189,39 @@ impl SettleRouter {
         if receipt.owner != self.host_id { None } else { self.registry.find(&receipt.flow) }
     }
 
-    /// Settles past this host's flows.
+    /// Settles past this host's flows, and tells each result when it is there. What has none in time is to be tried again.
     async fn ask_brokers(
         &self,
         asked: Vec<(usize, Receipt, Verb)>,
-    ) -> Vec<(usize, SettleByReceipt, Result<Option<Handle>, SettleError>)> {
-        if asked.is_empty() {
-            return Vec::new();
-        }
-        let unserved = |receipt: &Receipt, verb: &Verb| {
-            SettleError {
-            verb: verb.name(),
-            detail: format!(
-                "this host has no `[settlers.NAME]` for group `{}` at {}: settle at host `{}`, which gave the message out",
-                receipt.routing.group, receipt.routing.endpoint, receipt.owner
-            )
-            .into(),
-            fault: SettleFault::Refused,
-        }
-        };
+        tell: &(dyn Fn(usize, SettleByReceipt, SettledByReceipt) + Send + Sync),
+    ) {
         let mut served = Vec::new();
-        let mut done = Vec::new();
         for (at, receipt, verb) in asked {
-            let known = self.others.as_ref().is_some_and(|others| others.serves(&receipt));
-            if known {
+            if self.others.as_ref().is_some_and(|others| others.serves(&receipt)) {
                 served.push((at, SettleByReceipt { receipt, verb }));
             } else {
                 let error = unserved(&receipt, &verb);
-                done.push((at, SettleByReceipt { receipt, verb }, Err(error)));
+                tell(at, SettleByReceipt { receipt, verb }, Err(error));
             }
         }
-        if let Some(others) = self.others.as_ref().filter(|_| !served.is_empty()) {
-            let batch = served.iter().map(|(_, asked)| asked.clone()).collect();
-            // Its calls have deadlines of their own; this bounds them all together.
-            let results = tokio::time::timeout(PATIENCE, others.settle(batch)).await.unwrap_or_default();
-            let mut results = results.into_iter();
-            for (at, asked) in served {
-                let late = || SettleError {
-                    verb: asked.verb.name(),
-                    detail: "the broker did not answer in time".into(),
-                    fault: SettleFault::Broker,
-                };
-                let result = results.next().unwrap_or_else(|| Err(late()));
-                done.push((at, asked, result));
+        let Some(others) = self.others.as_ref().filter(|_| !served.is_empty()) else { return };
+        let batch = served.iter().map(|(_, asked)| asked.clone()).collect();
+        let open: Mutex<Vec<_>> = Mutex::new(served.into_iter().map(Some).collect());
+        let take = |place: usize| open.lock().get_mut(place).and_then(Option::take);
+        let tell_some = |some: Vec<(usize, SettledByReceipt)>| {
+            for (place, result) in some {
+                if let Some((at, asked)) = take(place) {
+                    tell(at, asked, result);
+                }
             }
+        };
+        // Its calls have deadlines of their own; this bounds them all together. What it has told until then stays told.
+        let _ = tokio::time::timeout(PATIENCE, others.settle_each(batch, &tell_some)).await;
+        for (at, asked) in open.into_inner().into_iter().flatten() {
+            let detail = "the broker did not answer in time".into();
+            let late = SettleError { verb: asked.verb.name(), detail, fault: SettleFault::Broker };
+            tell(at, asked, Err(late));
         }
-        done
     }
 
     /// A renewal past this host's flows gives a handle, and so a receipt, of its own.
@@ -322,6 +313,15 @@ async fn ask_flow_to_renew(
             answer => (at, Ok(answer)),
         })
         .collect()
+}
+
+fn unserved(receipt: &Receipt, verb: &Verb) -> SettleError {
+    let Receipt { routing, owner, .. } = receipt;
+    let detail = format!(
+        "this host has no `[settlers.NAME]` for group `{}` at {}: settle at host `{owner}`, which gave the message out",
+        routing.group, routing.endpoint
+    );
+    SettleError { verb: verb.name(), detail: detail.into(), fault: SettleFault::Refused }
 }
 
 fn claim(receipt: &Receipt) -> Claim {
@@ -422,3 +422,6 @@ pub(crate) const fn status_word(status: proto::Status) -> &'static str {
         proto::Status::RetryLater => "retry-later",
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -21,11 +21,11 @@ use parking_lot::Mutex;
 use rustls::ClientConfig;
 use sorting::{Group, spread};
 use table::{CLIENTS_MAX, Key, Step, Table};
-use tidegate_connector::{Clock, ReceiptSettler, SettleByReceipt};
+use tidegate_connector::{Clock, ReceiptSettler, SettleByReceipt, TellSettled};
 use tidegate_model::{Receipt, SettleError, SettleFault, Settlement};
 use tidegate_telemetry::Telemetry;
 use tidegate_telemetry::events::rocketmq as events;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinSet;
 use tokio::time;
 use tokio_util::sync::CancellationToken;
@@ -168,31 +168,28 @@ impl ReceiptSettler for AckPool {
         self.inner.choose(&receipt.routing).is_some()
     }
 
-    async fn settle(&self, batch: Vec<SettleByReceipt>) -> Vec<Settled> {
+    async fn settle_each(&self, batch: Vec<SettleByReceipt>, tell: &TellSettled<'_>) {
         let inner = &self.inner;
         let verbs: Vec<_> = batch.iter().map(|entry| entry.verb.name()).collect();
-        let (mut sorted, groups) = inner.sort(batch);
-        let settling = groups.into_iter().map(|group| inner.settle_group(group));
-        let mut settling = futures::stream::iter(settling).buffer_unordered(GROUPS_IN_FLIGHT_MAX);
-        while let Some(done) = settling.next().await {
-            for (at, result) in done {
-                sorted[at].result = Some(result);
+        let (sorted, groups) = inner.sort(batch);
+        let (clients, refused): (Vec<_>, Vec<_>) =
+            sorted.into_iter().map(|entry| (entry.client, entry.result)).unzip();
+        let tell = |some: Vec<(usize, Settled)>| {
+            for (at, configured) in inner.clients.iter().enumerate() {
+                let own = some.iter().filter(|(place, _)| clients[*place] == Some(at));
+                let outcomes = own.map(|(place, result)| (verbs[*place], result));
+                settler::tell(&inner.telemetry, &configured.client.name, outcomes);
             }
+            tell(some);
+        };
+        let refused: Vec<_> =
+            refused.into_iter().enumerate().filter_map(|(at, result)| Some((at, result?))).collect();
+        if !refused.is_empty() {
+            tell(refused);
         }
-        let results: Vec<(Option<usize>, Settled)> = sorted
-            .into_iter()
-            .zip(&verbs)
-            // Sorting leaves nothing out: what is in no group has its result.
-            .map(|(entry, verb)| {
-                (entry.client, entry.result.unwrap_or_else(|| Err(broker(verb, "it was not sent"))))
-            })
-            .collect();
-        for (at, configured) in inner.clients.iter().enumerate() {
-            let own = results.iter().zip(&verbs).filter(|((client, _), _)| *client == Some(at));
-            let outcomes = own.map(|((_, result), verb)| (*verb, result));
-            settler::tell(&inner.telemetry, &configured.client.name, outcomes);
-        }
-        results.into_iter().map(|(_, result)| result).collect()
+        let settling = groups.into_iter().map(|group| inner.settle_group(group, &tell));
+        let mut settling = futures::stream::iter(settling).buffer_unordered(GROUPS_IN_FLIGHT_MAX);
+        while settling.next().await.is_some() {}
     }
 
     async fn close(&self) {
@@ -209,7 +206,7 @@ impl ReceiptSettler for AckPool {
 }
 
 impl Inner {
-    async fn settle_group(self: &Arc<Self>, group: Group) -> Vec<(usize, Settled)> {
+    async fn settle_group(self: &Arc<Self>, group: Group, tell: &TellSettled<'_>) {
         let Group { key, members, settlements } = group;
         let lease = match self.lease(&key, &settlements[0].message.topic).await {
             Ok(lease) => lease,
@@ -218,27 +215,31 @@ impl Inner {
                     let (verb, detail) = (settlement.verb.name(), error.to_string().into());
                     Err(SettleError { verb, detail, fault: error.fault() })
                 };
-                return members.into_iter().zip(settlements.iter().map(fail)).collect();
+                return tell(members.into_iter().zip(settlements.iter().map(fail)).collect());
             }
         };
         if settlements.len() < SPREAD_MIN {
-            let results = settler::settle(&*lease.client, &settlements).await;
-            return members.into_iter().zip(results).collect();
+            settler::settle_each(&*lease.client, &settlements, |some| tell(placed(&members, some))).await;
+            return;
         }
+        // As many places as there are results, so that nobody waits.
+        let (results, mut told) = mpsc::channel(settlements.len());
+        // They end with this. What one that panicked leaves out nobody tells.
         let mut tasks = JoinSet::new();
         for (members, settlements) in spread(members, settlements) {
-            let client = Arc::clone(&lease.client);
+            let (client, results) = (Arc::clone(&lease.client), results.clone());
             tasks.spawn(async move {
-                let results = settler::settle(&*client, &settlements).await;
-                members.into_iter().zip(results).collect::<Vec<_>>()
+                settler::settle_each(&*client, &settlements, |some| {
+                    // Nobody listens any more when it was dropped.
+                    let _ = results.try_send(placed(&members, some));
+                })
+                .await;
             });
         }
-        let mut results = Vec::new();
-        while let Some(done) = tasks.join_next().await {
-            // What a task that panicked leaves out is answered as not sent.
-            results.extend(done.unwrap_or_default());
+        drop(results);
+        while let Some(some) = told.recv().await {
+            tell(some);
         }
-        results
     }
 
     /// The client of a key, made if there is none; waits a while for a place in a full pool.
@@ -382,6 +383,7 @@ impl fmt::Debug for AckPool {
     }
 }
 
-fn broker(verb: &'static str, detail: &str) -> SettleError {
-    SettleError { verb, detail: detail.into(), fault: SettleFault::Broker }
+/// Results of a group's settlements by their places in the whole batch.
+fn placed(members: &[usize], some: Vec<(usize, Settled)>) -> Vec<(usize, Settled)> {
+    some.into_iter().map(|(at, result)| (members[at], result)).collect()
 }

@@ -7,7 +7,7 @@ mod client;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-pub(crate) use batch::{CALLS_IN_FLIGHT_MAX, Settled, settle, tell};
+pub(crate) use batch::{CALLS_IN_FLIGHT_MAX, Settled, settle, settle_each, tell};
 pub(crate) use client::SettlingClient;
 use tidegate_connector::{Settler, Support};
 use tidegate_model::{Settlement, Verb};

@@ -9,8 +9,8 @@ use async_trait::async_trait;
 use parking_lot::Mutex;
 use tidegate_client::{Event, RunError, Status, Verdict, Worker, WorkerBuilder};
 use tidegate_connector::{
-    Clock, Notice, Outbox, ReceiptSettler, RenewError, RenewalWish, Reports, SettleByReceipt, VoidCause,
-    inbox,
+    Clock, Notice, Outbox, ReceiptSettler, RenewError, RenewalWish, Reports, SettleByReceipt, TellSettled,
+    VoidCause, inbox,
 };
 use tidegate_handoff::{Handoff, Parts, ServiceOptions};
 use tidegate_model::{
@@ -185,11 +185,11 @@ impl ReceiptSettler for Broker {
         true
     }
 
-    async fn settle(&self, batch: Vec<SettleByReceipt>) -> Vec<Result<Option<Handle>, SettleError>> {
-        let settle = |SettleByReceipt { receipt, verb }: SettleByReceipt| {
-            Self::settle(self, &receipt.handle, &verb).map(|_| None)
+    async fn settle_each(&self, batch: Vec<SettleByReceipt>, tell: &TellSettled<'_>) {
+        let settle = |(at, SettleByReceipt { receipt, verb }): (usize, SettleByReceipt)| {
+            (at, Self::settle(self, &receipt.handle, &verb).map(|_| None))
         };
-        batch.into_iter().map(settle).collect()
+        tell(batch.into_iter().enumerate().map(settle).collect());
     }
 
     async fn close(&self) {}

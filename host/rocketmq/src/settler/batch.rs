@@ -21,18 +21,28 @@ pub(crate) type Settled = Result<Option<Handle>, SettleError>;
 
 /// Settles a batch: one result for each, in the same order.
 pub(crate) async fn settle(client: &impl SettlingClient, batch: &[Settlement]) -> Vec<Settled> {
-    let mut results: Vec<Option<Result<Option<Handle>, CallError>>> = Vec::new();
-    results.resize_with(batch.len(), || None);
+    let mut results: Vec<Option<Settled>> = vec![None; batch.len()];
+    settle_each(client, batch, |some| some.into_iter().for_each(|(at, result)| results[at] = Some(result)))
+        .await;
+    // A plan leaves nothing out, which its property test holds it to.
+    let unsent = |verb| SettleError { verb, detail: "it was not sent".into(), fault: SettleFault::Broker };
+    let all = batch.iter().zip(results);
+    all.map(|(settlement, result)| result.unwrap_or_else(|| Err(unsent(settlement.verb.name())))).collect()
+}
+
+/// Settles a batch, and tells the results of each call when they are there, by their places.
+pub(crate) async fn settle_each(
+    client: &impl SettlingClient,
+    batch: &[Settlement],
+    mut tell: impl FnMut(Vec<(usize, Settled)>),
+) {
     for calls in plan::stages(batch) {
         let performing = calls.into_iter().map(|call| perform(client, batch, call));
         let mut performing = futures::stream::iter(performing).buffer_unordered(CALLS_IN_FLIGHT_MAX);
         while let Some(done) = performing.next().await {
-            for (at, result) in done {
-                results[at] = Some(result);
-            }
+            tell(done.into_iter().map(|(at, result)| (at, settled(&batch[at], result))).collect());
         }
     }
-    batch.iter().zip(results).map(|(settlement, result)| settled(settlement, result)).collect()
 }
 
 /// Counts and logs what came of a batch.
@@ -60,16 +70,12 @@ pub(crate) fn tell<'a>(
     }
 }
 
-fn settled(settlement: &Settlement, result: Option<Result<Option<Handle>, CallError>>) -> Settled {
-    let verb = settlement.verb.name();
-    match result {
-        Some(Ok(handle)) => Ok(handle),
-        Some(Err(error)) => {
-            Err(SettleError { verb, detail: error.to_string().into(), fault: error.settle_fault() })
-        }
-        // A plan leaves nothing out, which its property test holds it to.
-        None => Err(SettleError { verb, detail: "it was not sent".into(), fault: SettleFault::Broker }),
-    }
+fn settled(settlement: &Settlement, result: Result<Option<Handle>, CallError>) -> Settled {
+    result.map_err(|error| SettleError {
+        verb: settlement.verb.name(),
+        detail: error.to_string().into(),
+        fault: error.settle_fault(),
+    })
 }
 
 const fn kind_of(result: &Settled) -> events::SettleResult {
