@@ -24,6 +24,6 @@ pub use clock::Clock;
 pub use settle::{ReceiptSettler, SettleByReceipt, SettledByReceipt, TellSettled};
 pub use sink::{
     Inbox, News, Notice, Outbox, RenewError, RenewalWish, Reporter, Reports, Sink, SinkError, VoidCause,
-    inbox,
+    inbox, inbox_of,
 };
 pub use source::{ReceiveError, ReceiveFault, Settler, Source, Support};

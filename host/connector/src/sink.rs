@@ -21,6 +21,11 @@ pub trait Sink: Send + 'static {
     /// better left in the lease book, where keys take turns and leases are watched.
     fn credits(&self) -> usize;
 
+    /// What it has room for before it has said anything with [`Inbox::set_limit`].
+    fn limit_at_start(&self) -> usize {
+        self.credits()
+    }
+
     /// Whether the flow shall tell it what became of its reports and of leases that end.
     fn wants_notices(&self) -> bool {
         false
@@ -170,6 +175,14 @@ pub fn inbox(credits: usize) -> (Outbox, Inbox) {
     (outbox, Inbox { news, reports, limit })
 }
 
+/// Makes the channels of a sink, with its credits and what it has room for at first.
+#[must_use]
+pub fn inbox_of(sink: &dyn Sink) -> (Outbox, Inbox) {
+    let channels = inbox(sink.credits().max(1));
+    channels.1.set_limit(sink.limit_at_start());
+    channels
+}
+
 impl Outbox {
     /// Hands over emissions, of which no more than the credits may be unreported. False when the sink has ended.
     pub fn emit(&self, emissions: Vec<Emission>) -> bool {
@@ -205,6 +218,12 @@ impl Outbox {
     #[must_use]
     pub fn limit(&self) -> usize {
         if self.news.is_some() { self.limit.load(Ordering::Relaxed).min(self.credits) } else { 0 }
+    }
+
+    /// The most that may ever be unreported.
+    #[must_use]
+    pub const fn credits(&self) -> usize {
+        self.credits
     }
 
     /// Ends the inbox once what is in it was taken; reports still come.

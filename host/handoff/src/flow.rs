@@ -177,13 +177,17 @@ impl Sink for HandoffSink {
         self.options.held_max
     }
 
+    /// There are no workers yet.
+    fn limit_at_start(&self) -> usize {
+        0
+    }
+
     fn wants_notices(&self) -> bool {
         true
     }
 
     async fn run(mut self: Box<Self>, mut inbox: Inbox) -> Result<(), SinkError> {
         let reporter = inbox.reporter();
-        reporter.set_limit(0);
         // However this ends, nobody is sent here any more.
         let _registered = Registered { flow: Arc::clone(&self.flow), registry: Arc::clone(&self.registry) };
         let mut desk = Desk::new(&self);

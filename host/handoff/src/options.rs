@@ -45,7 +45,7 @@ pub const TABLE: Table = Table {
             "max-held",
             Kind::Integer { min: 1, max: 1_000_000 },
             Default::Value("10000"),
-            "Messages of one flow that workers may hold in all. They count into what the flow holds.",
+            "Messages of one flow that workers may hold in all, whatever their credits are. A flow takes in what its workers have room for, and some more.",
         ),
         option(
             "key-affinity",

@@ -63,6 +63,8 @@ use crate::wheel::Wheel;
 #[derive(Debug)]
 pub struct LeaseBook {
     options: Options,
+    /// Deliveries that may be open; see [`handle_demand`](Self::handle_demand).
+    open_max: usize,
     draining: bool,
     entries: Entries,
     /// Deliveries by message. Never iterated over, so that its unseeded hasher cannot influence what the book does.
@@ -195,6 +197,7 @@ impl LeaseBook {
     pub fn new(mut options: Options, now: Instant) -> Self {
         options.budget_messages = options.budget_messages.min(ENTRIES_MAX);
         Self {
+            open_max: options.budget_messages,
             draining: false,
             entries: Entries::default(),
             index: HashMap::new(),
@@ -324,6 +327,13 @@ impl LeaseBook {
         self.options.valves = valves;
     }
 
+    /// Changes how many deliveries may be open from the next grant on: received and not yet reported by a sink, or settled
+    /// by the policy. What is held already stays, and what is being settled does not count, so that a slow broker does not
+    /// keep the sink from its work. Beside it the budget goes on to bound all that is held; at first that is all there is.
+    pub fn handle_demand(&mut self, open_max: usize) {
+        self.open_max = open_max;
+    }
+
     /// Begins the end: no more grants, what is not emitted goes back to the broker at once, what is gets finished.
     pub fn handle_drain(&mut self, now: Instant) {
         if !std::mem::replace(&mut self.draining, true) {
@@ -339,7 +349,9 @@ impl LeaseBook {
     /// at once share it evenly.
     pub fn poll_receive(&mut self, _now: Instant) -> Option<Capacity> {
         let Options { budget_messages, budget_bytes, receive_batch_max, .. } = self.options;
-        let free_messages = budget_messages.saturating_sub(self.entries.len() + self.granted.messages);
+        let held = self.entries.len() + self.granted.messages;
+        let open = held - (self.tally.settling + self.tally.sent);
+        let free_messages = budget_messages.saturating_sub(held).min(self.open_max.saturating_sub(open));
         let free_bytes = budget_bytes.saturating_sub(self.tally.bytes + self.granted.bytes);
         let messages = free_messages.min(receive_batch_max);
         if self.draining || messages == 0 || free_bytes == 0 {
@@ -380,7 +392,12 @@ impl LeaseBook {
                 continue;
             }
             let entry = &self.entries[at];
-            let work = Work { began_at: now, until: entry.expires_at, overtaken: false, replaced: false };
+            let work = Work {
+                began_at: now,
+                until: entry.expires_at,
+                overtaken: false,
+                replaced: false,
+            };
             self.set_state(at, State::Emitted(work));
             self.entries[at].was_emitted = true;
             self.offer_next(at);
@@ -467,6 +484,12 @@ impl LeaseBook {
         self.with_flow(self.keys.standing(now, key))
     }
 
+    /// Deliveries that the sink finishes in a second, over the last ten.
+    #[must_use]
+    pub fn throughput(&self, now: Instant) -> f64 {
+        self.keys.throughput(now)
+    }
+
     // === shared by the parts ===
 
     /// What is known of a delivery, for whoever decides about it.
@@ -487,11 +510,16 @@ impl LeaseBook {
     fn with_flow(&self, standing: Standing) -> Standing {
         let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
         Standing {
-            flow_budget: count(self.options.budget_messages),
+            flow_budget: count(self.reach()),
             flow_queued: count(self.tally.queued),
             flow_emitted: count(self.tally.emitted),
             ..standing
         }
+    }
+
+    /// Deliveries that the flow may hold as things are.
+    fn reach(&self) -> usize {
+        self.options.budget_messages.min(self.open_max)
     }
 
     fn end_grant(&mut self, granted: Capacity) {

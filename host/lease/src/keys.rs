@@ -175,9 +175,14 @@ impl Keys {
             flow_in_flight: self.flow_in_flight,
             active_keys: self.active(),
             flow_rate: self.flow_arrivals.rate_per_second(now),
-            flow_throughput: self.flow_finished.rate_per_second(now),
+            flow_throughput: self.throughput(now),
             ..Standing::default()
         }
+    }
+
+    /// Deliveries of all keys that sinks finish in a second, over the last ten.
+    pub(crate) fn throughput(&self, now: Instant) -> f64 {
+        self.flow_finished.rate_per_second(now)
     }
 
     /// Makes the key, as one that just became idle.

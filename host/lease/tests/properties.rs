@@ -41,6 +41,7 @@ mod calls {
         Wish(Index, u64),
         Drain,
         Resume,
+        Demand(usize),
     }
 
     fn renewal() -> impl Strategy<Value = Renewal> {
@@ -99,6 +100,7 @@ mod calls {
             3 => (any::<Index>(), 0_u64..200_000).prop_map(|(index, length)| Call::Wish(index, length)),
             1 => prop::bool::weighted(0.1).prop_map(|drain| if drain { Call::Drain } else { Call::Grant }),
             1 => Just(Call::Resume),
+            2 => (0_usize..2 * BUDGET_MESSAGES).prop_map(Call::Demand),
         ]
     }
 
@@ -127,6 +129,7 @@ mod calls {
         may_be_accepted: HashSet<DeliveryId>,
         received: u64,
         decided: u64,
+        open_max: usize,
     }
 
     impl Caller {
@@ -151,12 +154,25 @@ mod calls {
                 may_be_accepted: HashSet::new(),
                 received: 0,
                 decided: 0,
+                open_max: BUDGET_MESSAGES,
             }
         }
 
         fn call(&mut self, call: Call) {
             match call {
-                Call::Grant => self.grants.extend(self.book.poll_receive(self.now)),
+                Call::Grant => {
+                    let before = self.open();
+                    let granted = self.book.poll_receive(self.now);
+                    assert_eq!(self.open() - before, granted.map_or(0, |granted| granted.messages));
+                    assert!(granted.is_none() || self.open() <= self.open_max, "{:?}", self.book.counts());
+                    self.grants.extend(granted);
+                }
+                Call::Demand(open_max) => {
+                    let before = self.book.counts();
+                    self.open_max = open_max;
+                    self.book.handle_demand(open_max);
+                    assert_eq!(self.book.counts(), before, "nothing that is held is dropped");
+                }
                 Call::Receive(names) => {
                     if let Some(granted) = self.grants.pop() {
                         let names = names.into_iter().take(granted.messages);
@@ -241,6 +257,12 @@ mod calls {
                 Call::Drain => self.book.handle_drain(self.now),
                 Call::Resume => self.book.handle_resume(),
             }
+        }
+
+        /// What is asked for, and what is held and not being settled.
+        fn open(&self) -> usize {
+            let counts = self.book.counts();
+            counts.granted.messages + counts.in_flight - counts.settling - counts.sent
         }
 
         fn report(&mut self, id: DeliveryId, outcome: Outcome, cost: Option<f64>) {

@@ -10,6 +10,7 @@ mod decider;
 mod end;
 mod endings;
 mod feed;
+mod intake;
 mod presence;
 mod question;
 mod receive;

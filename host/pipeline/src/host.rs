@@ -400,6 +400,7 @@ impl Host {
                 valves: valves(&flow.valves),
                 keys_max: KEYS_MAX,
                 tracked_messages_max: TRACKED_MESSAGES_MAX,
+                may_be_given_back: sink.hands_out_receipts(),
                 seed: clock.wall().as_unix_millis(),
             },
         };

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures::future::select_all;
-use tidegate_connector::{Inbox, News, Notice, Outbox, Reporter, Reports, Sink, SinkError, inbox};
+use tidegate_connector::{Inbox, News, Notice, Outbox, Reporter, Reports, Sink, SinkError, inbox_of};
 use tidegate_model::{Emission, Report};
 use tokio::task::JoinHandle;
 
@@ -46,6 +46,10 @@ impl FanOut {
 impl Sink for FanOut {
     fn credits(&self) -> usize {
         self.sinks.iter().map(|(_, sink)| sink.credits().max(1)).min().unwrap_or(CREDITS_ALONE)
+    }
+
+    fn limit_at_start(&self) -> usize {
+        self.sinks.iter().map(|(_, sink)| sink.limit_at_start()).min().unwrap_or(CREDITS_ALONE)
     }
 
     fn wants_notices(&self) -> bool {
@@ -194,7 +198,7 @@ impl Room {
 impl Branch {
     fn start(name: Arc<str>, sink: Box<dyn Sink>) -> Self {
         let notices = sink.wants_notices().then(VecDeque::new);
-        let (outbox, inbox) = inbox(sink.credits().max(1));
+        let (outbox, inbox) = inbox_of(&*sink);
         let task = tokio::spawn(sink.run(inbox));
         Self {
             name,

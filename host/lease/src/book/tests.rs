@@ -521,6 +521,26 @@ fn without_order_the_newest_lease_counts_in_every_state() {
 }
 
 #[test]
+fn what_is_open_follows_the_demand_and_nothing_is_dropped() {
+    let mut rig = Rig::new(|options| options.budget_messages = 10);
+    rig.book.handle_demand(3);
+    let grant = |rig: &mut Rig| rig.book.poll_receive(rig.now).map(|granted| granted.messages);
+    let emissions = rig.start(&["a-1", "a-2"]);
+    let granted = rig.book.poll_receive(rig.now).expect("room for one");
+    assert_eq!(granted.messages, 1);
+    assert_eq!(grant(&mut rig), None, "what is asked for counts");
+    rig.book.handle_received(rig.now, granted, Vec::new());
+    rig.book.handle_demand(0);
+    assert_eq!(grant(&mut rig), None);
+    assert_eq!(rig.report(&emissions[0], Outcome::Accepted), Taken::Yes);
+    assert_eq!(rig.report(&emissions[1], Outcome::Accepted), Taken::Yes);
+    rig.book.handle_demand(1);
+    assert_eq!(grant(&mut rig), Some(1), "what is being settled does not count");
+    rig.book.handle_demand(usize::MAX);
+    assert_eq!(grant(&mut rig), Some(7), "the budget goes on");
+}
+
+#[test]
 fn an_older_lease_does_not_replace_a_newer() {
     let mut rig = Rig::new(|_| {});
     rig.now = Instant::from_millis(10);

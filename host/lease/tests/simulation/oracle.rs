@@ -31,6 +31,8 @@ pub(crate) struct Oracle {
     settled: HashSet<DeliveryId>,
     renewing: Renewing,
     draining: bool,
+    /// Deliveries that may be open.
+    open_max: usize,
     /// Whether the book remembers the attempts of every message there is.
     tracks_all: bool,
     pub(crate) seen: Seen,
@@ -149,6 +151,7 @@ impl Oracle {
             settled: HashSet::new(),
             renewing: Renewing::default(),
             draining: false,
+            open_max: usize::MAX,
             tracks_all,
             seen: Seen::default(),
         }
@@ -176,6 +179,17 @@ impl Oracle {
 
     pub(crate) fn draining(&mut self) {
         self.draining = true;
+    }
+
+    /// From now on the sink has room for so many.
+    pub(crate) fn demanded(&mut self, open_max: usize) {
+        self.open_max = open_max;
+    }
+
+    /// A receive was allowed.
+    pub(crate) fn granted(&self, counts: &Counts) {
+        let open = counts.granted.messages + counts.in_flight - counts.settling - counts.sent;
+        assert!(open <= self.open_max, "taken in beyond {}: {counts:?}", self.open_max);
     }
 
     pub(crate) fn received(&mut self, now: Instant, delivery: &Delivery) {

@@ -63,6 +63,8 @@ pub(crate) struct World {
     labour: Random,
     haste: Random,
     fate: Random,
+    /// Decides how many workers there are.
+    market: Random,
 }
 
 enum Event {
@@ -101,6 +103,8 @@ enum Event {
     },
     /// The renewal options change.
     Reload,
+    /// Workers come or go.
+    Demand,
     Report {
         host: u64,
         emission: Box<Emission>,
@@ -125,6 +129,8 @@ impl World {
             (name, key, topic % 4 != 3)
         });
         let tracks_all = fate.chance(700);
+        // A stream of its own as well.
+        let mut market = Random::new(seed, 7);
         let options = Options {
             budget_messages: fate.between(1, 48) as usize,
             budget_bytes: fate.between(BODY_BYTES_MAX as u64, 4_000_000) as usize,
@@ -191,6 +197,7 @@ impl World {
             labour: Random::new(seed, 5),
             haste,
             fate,
+            market,
             options,
         };
         world.begin_book();
@@ -198,6 +205,7 @@ impl World {
             let after = world.fate.millis(0, 120_000);
             world.schedule(after, Event::Reload);
         }
+        world.schedule_demands();
         world.schedule(Duration::ZERO, Event::Produce);
         for _ in 0..world.restarts {
             let after = world.fate.millis(0, 120_000);
@@ -234,6 +242,7 @@ impl World {
     }
 
     fn clear_up(&mut self) {
+        self.demand(self.options.budget_messages);
         self.weather = Weather {
             defers: 0,
             rejects: 0,
@@ -341,6 +350,15 @@ impl World {
                 }
             }
             Event::Reload => self.reload(),
+            Event::Demand => {
+                let nobody = self.market.chance(300);
+                let open_max = if nobody { 0 } else { self.market.between(1, 48) as usize };
+                self.demand(open_max);
+                if nobody {
+                    let after = self.market.millis(0, 120_000);
+                    self.schedule(after, Event::Demand);
+                }
+            }
             Event::Arrive { .. }
             | Event::Answer { .. }
             | Event::Report { .. }
@@ -375,7 +393,20 @@ impl World {
     /// A new book, with or without renewal.
     fn begin_book(&mut self) {
         self.book = LeaseBook::new(self.options.clone(), self.now);
+        self.oracle.demanded(self.options.budget_messages);
         self.reload();
+    }
+
+    fn schedule_demands(&mut self) {
+        for _ in 0..self.market.below(4) {
+            let after = self.market.millis(0, 120_000);
+            self.schedule(after, Event::Demand);
+        }
+    }
+
+    fn demand(&mut self, open_max: usize) {
+        self.book.handle_demand(open_max);
+        self.oracle.demanded(open_max);
     }
 
     fn reload(&mut self) {
@@ -451,6 +482,7 @@ impl World {
             && let Some(granted) = self.book.poll_receive(self.now)
         {
             self.receiving += 1;
+            self.oracle.granted(&self.book.counts());
             let after = self.network.millis(0, 10);
             self.schedule(after, Event::Receive { host: self.host, granted });
         }
@@ -535,13 +567,7 @@ impl World {
         if self.haste.chance(self.weather.ack_lost) {
             return;
         }
-        let settlement = Box::new(Settlement {
-            id: emission.id,
-            verb: Verb::Accept,
-            message: Arc::clone(&emission.message),
-            handle: emission.handle.clone(),
-            attempt: emission.attempt,
-        });
+        let settlement = Box::new(settlement(emission, Verb::Accept));
         let most = if self.haste.chance(self.weather.worker_slow) { 90_000 } else { 2_000 };
         let after = self.haste.millis(0, most);
         self.schedule(after, Event::Elsewhere { settlement });
@@ -581,6 +607,17 @@ impl World {
         }
         let after = self.network.millis(0, 2_000);
         self.schedule(after, Event::Answer { host, answers });
+    }
+}
+
+/// As somebody who has the emission's receipt tells it to the broker.
+fn settlement(emission: &Emission, verb: Verb) -> Settlement {
+    Settlement {
+        id: emission.id,
+        verb,
+        message: Arc::clone(&emission.message),
+        handle: emission.handle.clone(),
+        attempt: emission.attempt,
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use tidegate_connector::{Notice, Outbox, Reports, Sink, SinkError, inbox};
+use tidegate_connector::{Notice, Outbox, Reports, Sink, SinkError, inbox_of};
 use tidegate_model::Emission;
 use tokio::task::JoinHandle;
 
@@ -30,7 +30,7 @@ const NOTICES_PER_BATCH: usize = 256;
 impl SinkPort {
     pub(super) fn start(sink: Box<dyn Sink>) -> Self {
         let notices = sink.wants_notices().then(VecDeque::new);
-        let (outbox, inbox) = inbox(sink.credits().max(1));
+        let (outbox, inbox) = inbox_of(&*sink);
         let task = tokio::spawn(sink.run(inbox));
         Self { outbox, task: Some(task), unreported: 0, notices }
     }
@@ -38,6 +38,16 @@ impl SinkPort {
     /// Emissions that the sink may be given now.
     pub(super) fn room(&self) -> usize {
         self.outbox.limit().saturating_sub(self.unreported)
+    }
+
+    /// The most that may be with the sink now, unreported.
+    pub(super) fn limit(&self) -> usize {
+        self.outbox.limit()
+    }
+
+    /// The most that may ever be with it.
+    pub(super) const fn credits(&self) -> usize {
+        self.outbox.credits()
     }
 
     pub(super) fn send(&mut self, batch: Vec<Emission>) {

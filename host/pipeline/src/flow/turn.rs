@@ -25,6 +25,7 @@ use super::breaker::Breaker;
 use super::dead_letter::DeadLetters;
 use super::decider::{Decided, Decider};
 use super::endings::Endings;
+use super::intake::Intake;
 use super::presence::{Change, Presence};
 use super::receive::{Arrival, Workers};
 use super::renewer::Renewer;
@@ -72,6 +73,7 @@ pub(super) struct Turner {
     workers: Workers,
     settling: Settling,
     sink: SinkPort,
+    intake: Intake,
     dead_letters: Option<DeadLetters>,
     breaker: Breaker,
     state: FlowState,
@@ -112,11 +114,13 @@ impl Turner {
             book.handle_renewal_options(clock.now(), Some(options.renewal));
             Renewer::new(Arc::clone(&options.source_name), policy, options.book.seed)
         });
+        let sink = SinkPort::start(parts.sink);
         Self {
             book,
             workers,
             settling: Settling::new(Arc::clone(&parts.settler)),
-            sink: SinkPort::start(parts.sink),
+            intake: Intake::new(options.book.budget_messages, sink.credits()),
+            sink,
             dead_letters: parts.dead_letter.map(|sink| DeadLetters::start(sink, options.book.seed)),
             breaker: Breaker::new(options.dead_letter_burst, options.dead_letter_window),
             endings: Endings::new(options.book.budget_messages),
@@ -558,6 +562,8 @@ impl Turner {
             return;
         }
         let now = self.clock.now();
+        let open_max = self.intake.open_max(self.sink.limit(), self.book.throughput(now));
+        self.book.handle_demand(open_max);
         while self.workers.has_idle() {
             let Some(capacity) = self.book.poll_receive(now) else { return };
             self.workers.grant(capacity);

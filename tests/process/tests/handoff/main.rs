@@ -8,6 +8,7 @@ mod breakage;
 mod commands;
 mod cost;
 mod fleet;
+mod intake;
 mod service;
 mod stream;
 

@@ -2,7 +2,7 @@
 
 use tidegate_connector::Notice;
 use tidegate_lease::Valves;
-use tidegate_telemetry::events::flow::{JoinState, Joined, StateChanged};
+use tidegate_telemetry::events::flow::{JoinState, Joined, StateChanged, WaitsForSink};
 
 use super::super::{FlowState, Pause};
 use super::Turner;
@@ -77,6 +77,11 @@ impl Turner {
             self.handle_received(granted, Vec::new());
         }
         self.book.handle_drain(self.clock.now());
+        let deliveries = self.book.counts().emitted;
+        if deliveries > 0 {
+            let at_most = self.options.drain_timeout;
+            self.telemetry.emit(WaitsForSink { flow: &self.options.name, deliveries, at_most });
+        }
         self.sink.note(|| Notice::Draining);
         if let Some(dead_letters) = &mut self.dead_letters {
             dead_letters.note(|| Notice::Draining);

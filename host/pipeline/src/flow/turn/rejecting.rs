@@ -54,6 +54,7 @@ impl Turner {
         let first_received_at = story.map_or(received_at, |story| story.first_received_at);
         let dead_letter = DeadLetter {
             flow: Arc::clone(&self.options.name),
+            source: Arc::clone(&self.options.source_name),
             policy: self.options.throttle_name.clone().filter(|_| by_policy),
             reason: reason.into(),
             first_received_at: self.clock.wall_at(first_received_at),

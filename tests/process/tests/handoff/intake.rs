@@ -1,0 +1,50 @@
+//! How much a host takes in for workers that come and go.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tidegate_process_tests::{Program, Tenants, start_broker};
+
+use crate::stream::{Stream, accept, connect, open};
+use crate::{home, start};
+
+/// Messages that nobody works on yet.
+const BACKLOG: usize = 300;
+/// What a flow keeps at hand at least.
+const RESERVE: u64 = 16;
+
+async fn flow(host: &Program) -> Value {
+    host.get("/api/flows").await["flows"][0].clone()
+}
+
+/// Without workers nothing is taken in; for one of one credit a few are at hand; a pull finds what it asks for.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_host_takes_in_what_its_workers_can_take() {
+    let broker = start_broker().await;
+    let tenants = Tenants::of(&broker).await;
+    let home = home(&broker.address().to_string(), "", "");
+    let (host, service) = start(&home).await;
+    tenants.send_all((0..BACKLOG).map(|number| (format!("tenant-{number}"), number.to_string()))).await;
+    // Where it would take in too much it has by then.
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let idle = flow(&host).await;
+    assert_eq!((&idle["totals"]["received"], &idle["joined"]), (&json!(0), &json!(true)), "{idle}");
+
+    let mut worker = Stream::open(&connect(&service.address).await, open(1)).await.expect("opened");
+    let first = worker.deliveries().await;
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let busy = flow(&host).await;
+    assert_eq!((first.len(), &busy["emitted"]), (1, &json!(1)), "{busy}");
+    let held = busy["in-flight"].as_u64().expect("a number");
+    assert!((2..=1 + RESERVE).contains(&held), "{busy}");
+    assert!(worker.settle(vec![accept(&first[0].receipt)]).await);
+    worker.settled().await;
+    drop(worker);
+
+    let rest = service.pull_all(BACKLOG - 1).await;
+    assert_eq!(service.settle(&rest, &json!({ "verdict": "accept" })), vec!["done"; rest.len()]);
+    host.wait_for_total("accepted", BACKLOG as u64).await;
+    assert_eq!(host.terminate().await.code, Some(0));
+    tenants.close().await;
+    broker.stop().await;
+}
