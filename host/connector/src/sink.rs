@@ -26,6 +26,11 @@ pub trait Sink: Send + 'static {
         self.credits()
     }
 
+    /// Whether it gives receipts to others who work for long, and who may settle with them past the host meanwhile.
+    fn hands_out_receipts(&self) -> bool {
+        false
+    }
+
     /// Whether the flow shall tell it what became of its reports and of leases that end.
     fn wants_notices(&self) -> bool {
         false

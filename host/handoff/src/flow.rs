@@ -182,6 +182,10 @@ impl Sink for HandoffSink {
         0
     }
 
+    fn hands_out_receipts(&self) -> bool {
+        !self.options.accepts_on_delivery
+    }
+
     fn wants_notices(&self) -> bool {
         true
     }

@@ -60,6 +60,12 @@ use crate::wheel::Wheel;
 /// working on it, the message is not emitted again: the new lease goes to that work, and settles it. But work can be
 /// lost, and a lease that is replaced again and again would hide that for ever; so this holds only until the end of
 /// the lease that the sink was told of. A message that comes again after that is emitted again.
+///
+/// Where receipts leave the host ([`Options::may_be_given_back`]) the message may come again because whoever works on it gave
+/// it back to the broker. Then the work's lease counts as ended, its report comes too late, and the message is emitted
+/// again at once: without order whenever it comes again, in an ordered key when the broker begins the key anew with a
+/// message that a sink is working on, and then all of the key that is out. The broker does the same when it restarts and
+/// forgets who holds what; then work is done twice for which nobody asked, which *at least once* allows.
 #[derive(Debug)]
 pub struct LeaseBook {
     options: Options,
@@ -396,6 +402,7 @@ impl LeaseBook {
                 began_at: now,
                 until: entry.expires_at,
                 overtaken: false,
+                given_back: false,
                 replaced: false,
             };
             self.set_state(at, State::Emitted(work));

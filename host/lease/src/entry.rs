@@ -105,6 +105,9 @@ pub(crate) struct Work {
     pub(crate) until: Instant,
     /// An earlier delivery of the ordered key ended the run: the outcome is not settled, the message comes again.
     pub(crate) overtaken: bool,
+    /// The broker has begun the ordered key anew with a delivery that a sink was working on: it was given back, or one
+    /// after it was, this one perhaps.
+    pub(crate) given_back: bool,
     /// The lease was replaced since: what the sink has names an older one, with which the broker does nothing any more.
     pub(crate) replaced: bool,
 }

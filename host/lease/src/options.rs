@@ -20,6 +20,9 @@ pub struct Options {
     /// Message ids whose attempts are remembered between two deliveries. The oldest go first; a forgotten one starts
     /// again at the broker's own count.
     pub tracked_messages_max: usize,
+    /// Whether whoever works on an emission may give it back to the broker past this host, with a receipt. Then one that comes
+    /// again while its lease goes on is emitted again at once.
+    pub may_be_given_back: bool,
     /// Seed of the only randomness there is: when the deferred deliveries of a key come back.
     pub seed: u64,
 }
@@ -33,6 +36,7 @@ impl Default for Options {
             valves: Valves::default(),
             keys_max: 65_536,
             tracked_messages_max: 65_536,
+            may_be_given_back: false,
             seed: 0,
         }
     }

@@ -108,8 +108,8 @@ mod calls {
         #![proptest_config(ProptestConfig { cases: 512, ..ProptestConfig::default() })]
 
         #[test]
-        fn any_calls_in_any_order(calls in prop::collection::vec(call(), 1..150)) {
-            let mut caller = Caller::new();
+        fn any_calls_in_any_order(calls in prop::collection::vec(call(), 1..150), given_back: bool) {
+            let mut caller = Caller::new(given_back);
             for call in calls {
                 caller.call(call);
                 caller.check();
@@ -133,7 +133,7 @@ mod calls {
     }
 
     impl Caller {
-        fn new() -> Self {
+        fn new(given_back: bool) -> Self {
             let options = Options {
                 budget_messages: BUDGET_MESSAGES,
                 budget_bytes: 100_000,
@@ -141,6 +141,7 @@ mod calls {
                 valves: Valves::default(),
                 keys_max: 2,
                 tracked_messages_max: TRACKED_MAX,
+                may_be_given_back: given_back,
                 seed: 1,
             };
             Self {

@@ -54,6 +54,7 @@ mod memory {
             receive_batch_max: RECEIVE,
             keys_max: KEYS / 2,
             tracked_messages_max: 1000,
+            may_be_given_back: false,
             ..Options::default()
         };
         let mut road = Road {

@@ -52,6 +52,10 @@ impl Sink for FanOut {
         self.sinks.iter().map(|(_, sink)| sink.limit_at_start()).min().unwrap_or(CREDITS_ALONE)
     }
 
+    fn hands_out_receipts(&self) -> bool {
+        self.sinks.iter().any(|(_, sink)| sink.hands_out_receipts())
+    }
+
     fn wants_notices(&self) -> bool {
         self.sinks.iter().any(|(_, sink)| sink.wants_notices())
     }

@@ -6,8 +6,9 @@ use tidegate_model::{Delivery, Instant, Message};
 
 use super::LeaseBook;
 use crate::attempts::Record;
-use crate::entry::{Entry, Links, Place, Plan, State};
+use crate::entry::{Entry, InRun, Links, Place, Plan, State, Work};
 use crate::event::{BookEvent, RerunKind, RunEnd};
+use crate::list::List;
 use crate::wheel::Timing;
 
 /// How a delivery relates to what the book holds.
@@ -29,13 +30,38 @@ impl LeaseBook {
     /// This comes before any of the deliveries is taken in, since what is held may not be the first of them: an
     /// accept that was answered and still lost makes the key begin before all that the host knows of.
     pub(super) fn note_new_beginnings(&mut self, now: Instant, deliveries: &[(Delivery, Arc<str>)]) {
+        // Runs of which the first delivery was looked at: a receive is small.
+        let mut begun: Vec<u32> = Vec::new();
         for (delivery, _) in deliveries {
-            if let Some(run) = delivery.order.as_ref().and_then(|order| self.runs.find(order))
-                && let Held::Older(at) = self.held(delivery)
+            let Some(run) = delivery.order.as_ref().and_then(|order| self.runs.find(order)) else { continue };
+            let is_first = !begun.contains(&run);
+            if is_first {
+                begun.push(run);
+            }
+            if let Held::Older(at) = self.held(delivery)
                 && self.entries[at].run == Some(run)
                 && self.entries[at].epoch == self.runs[run].epoch
             {
+                if is_first && self.options.may_be_given_back {
+                    self.note_given_back(run, at);
+                }
                 self.end_life(now, run, RunEnd::HandedOutAgain);
+            }
+        }
+    }
+
+    /// The broker begins a run anew with a delivery of it. If a sink is working on that one, then not because of anything that
+    /// this host did. It was given back by whoever has its receipt, or one after it was: the broker does not say which, since
+    /// it hands out a key from its first open message on. So all that is out of the key is emitted again when it comes.
+    fn note_given_back(&mut self, run: u32, at: u32) {
+        if !matches!(self.entries[at].state, State::Emitted(_)) {
+            return;
+        }
+        let mut next = self.runs[run].deliveries.front();
+        while let Some(at) = next {
+            next = List::<InRun>::next(&self.entries, at);
+            if let State::Emitted(work) = &mut self.entries[at].state {
+                work.given_back = true;
             }
         }
     }
@@ -89,8 +115,8 @@ impl LeaseBook {
                 self.leave_index(at);
                 self.enter(now, delivery, key, run, true);
             }
-            // Whoever worked on it has had the time that was promised, and counts as lost.
-            State::Emitted(work) if work.until <= now => {
+            // Whoever worked on it has had the time that was promised, and counts as lost; or has given it back.
+            State::Emitted(work) if work.until <= now || self.is_given_back(work, run) => {
                 self.expire(now, at);
                 self.enter(now, delivery, key, run, true);
             }
@@ -100,6 +126,12 @@ impl LeaseBook {
                 self.renew(at, delivery, run);
             }
         }
+    }
+
+    /// Whether a message that comes again was given back by whoever works on it. Without order the broker hands out again only
+    /// what was given back or what it lost track of; in an ordered key also whatever is behind that.
+    const fn is_given_back(&self, work: &Work, run: Option<u32>) -> bool {
+        self.options.may_be_given_back && (run.is_none() || work.given_back)
     }
 
     /// Gives the newest lease to a delivery that is held: one without order, or one that a sink is working on.

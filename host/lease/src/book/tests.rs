@@ -521,6 +521,50 @@ fn without_order_the_newest_lease_counts_in_every_state() {
 }
 
 #[test]
+fn what_was_given_back_past_the_host_is_emitted_again_at_once() {
+    let mut rig = Rig::new(|options| options.may_be_given_back = true);
+    let old = rig.start(&["a-1", "b-1"]);
+    rig.wait(1000);
+    let new = rig.start(&["a-1"]);
+    assert_eq!(names(&new), ["a-1"]);
+    assert_eq!(new[0].attempt, 2);
+    assert!(
+        matches!(&rig.events()[..], [BookEvent::Expired { id, stage: Stage::Emitted, .. }, ..] if *id == old[0].id)
+    );
+    assert_eq!(rig.report(&old[0], Outcome::Accepted), Taken::LeaseExpired);
+    assert_eq!(rig.report(&new[0], Outcome::Accepted), Taken::Yes);
+    assert_eq!(rig.report(&old[1], Outcome::Accepted), Taken::Yes, "the other is not touched");
+    assert_eq!(told(&rig.settle()), ["accept a-1", "accept b-1"]);
+}
+
+#[test]
+fn of_an_ordered_key_all_that_is_out_is_emitted_again_in_order() {
+    let mut rig = Rig::new(|options| options.may_be_given_back = true);
+    let old = rig.start(&["a:1", "a:2", "a:3"]);
+    // Whichever was given back, the broker begins with the first that is open.
+    let new = rig.start(&["a:1", "a:2"]);
+    assert_eq!(names(&new), ["a:1", "a:2"]);
+    assert_eq!(rig.report(&old[1], Outcome::Accepted), Taken::LeaseExpired);
+    assert_eq!(rig.report(&old[2], Outcome::Accepted), Taken::Overtaken);
+    assert_eq!(names(&rig.start(&["a:3"])), ["a:3"]);
+    assert_eq!(rig.report(&new[1], Outcome::Accepted), Taken::Yes);
+    assert!(rig.settle().is_empty(), "the first is open");
+    assert_eq!(rig.report(&new[0], Outcome::Accepted), Taken::Yes);
+    assert_eq!(told(&rig.settle()), ["accept a:1", "accept a:2"]);
+}
+
+#[test]
+fn what_comes_again_behind_an_earlier_one_of_its_key_is_still_worked_on() {
+    let mut rig = Rig::new(|options| options.may_be_given_back = true);
+    let emissions = rig.start(&["a:1", "a:2"]);
+    assert_eq!(rig.report(&emissions[0], Outcome::Released), Taken::Yes);
+    let released = rig.settle();
+    rig.answer(&released);
+    assert_eq!(names(&rig.start(&["a:1", "a:2"])), ["a:1"]);
+    assert_eq!(rig.report(&emissions[1], Outcome::Accepted), Taken::Yes);
+}
+
+#[test]
 fn what_is_open_follows_the_demand_and_nothing_is_dropped() {
     let mut rig = Rig::new(|options| options.budget_messages = 10);
     rig.book.handle_demand(3);

@@ -64,6 +64,7 @@ fn the_promises_hold_whatever_happens() {
             seen.renewed,
             seen.wished,
             seen.elsewhere,
+            seen.given_back,
             seen.renewed_then_done,
         ];
         assert!(counts.iter().all(|count| *count > 100), "{seen:?}");

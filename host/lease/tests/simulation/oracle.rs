@@ -56,6 +56,7 @@ pub(crate) struct Seen {
     pub(crate) renewed: u64,
     pub(crate) wished: u64,
     pub(crate) elsewhere: u64,
+    pub(crate) given_back: u64,
     pub(crate) renewed_then_done: u64,
 }
 
@@ -76,6 +77,7 @@ impl std::ops::AddAssign for Seen {
         self.renewed += other.renewed;
         self.wished += other.wished;
         self.elsewhere += other.elsewhere;
+        self.given_back += other.given_back;
         self.renewed_then_done += other.renewed_then_done;
     }
 }
@@ -504,6 +506,9 @@ impl Oracle {
         match event {
             BookEvent::Expired { message, stage, .. } => {
                 self.seen.expired += 1;
+                let known = self.messages.get(message);
+                let early = known.is_some_and(|known| known.working.iter().any(|(_, until)| now < *until));
+                self.seen.given_back += u64::from(early && *stage == Stage::Emitted);
                 let overlooked = self.messages.get(message).is_some_and(|known| known.lease.overlooked);
                 assert!(!overlooked, "{message}: ran out, and nobody was asked");
                 if let (Stage::Emitted, Some(known)) = (stage, self.messages.get_mut(message)) {
@@ -523,7 +528,10 @@ impl Oracle {
             }
             BookEvent::Rerun { kind: RerunKind::StillHeld, message, .. } => {
                 self.seen.still_held += 1;
-                let works = &self.messages[message].working;
+                let known = &self.messages[message];
+                let works = &known.working;
+                let is_kept = known.ordered || works.is_empty() || !self.options.may_be_given_back;
+                assert!(is_kept, "{message}: not emitted again though it was given back");
                 assert!(
                     works.iter().all(|(_, until)| now < *until),
                     "{message}: not emitted again, for work that should have been done",

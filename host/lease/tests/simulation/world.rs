@@ -32,6 +32,7 @@ struct Weather {
     lapses: u64,
     wishes: u64,
     elsewhere: u64,
+    returns: u64,
 }
 
 pub(crate) struct World {
@@ -143,6 +144,7 @@ impl World {
             },
             keys_max: fate.between(1, 8) as usize,
             tracked_messages_max: if tracks_all { 10_000 } else { fate.between(0, 20) as usize },
+            may_be_given_back: market.chance(500),
             seed,
         };
         let mut rough = |most: u64| if fate.chance(500) { 0 } else { fate.below(most + 1) };
@@ -162,6 +164,7 @@ impl World {
             lapses: rough(300),
             wishes: 0,
             elsewhere: 0,
+            returns: if market.chance(500) { 0 } else { market.below(200) },
         };
         // A stream of its own, so that seeds go as they did before workers had wishes; every other one still does.
         let mut haste = Random::new(seed, 6);
@@ -260,6 +263,7 @@ impl World {
             lapses: 1000,
             wishes: 0,
             elsewhere: 0,
+            returns: 0,
         };
     }
 
@@ -553,7 +557,13 @@ impl World {
             let emission = Box::new(emission.clone());
             self.schedule(after, Event::Wish { host: self.host, emission, length });
         }
-        if self.labour.chance(self.weather.worker_lost) {
+        if self.market.chance(self.weather.returns) {
+            // It gives it back at the broker, and nobody tells the host.
+            self.sink_room += 1;
+            let delay = self.market.millis(0, 20_000);
+            let verb = if self.market.chance(500) { Verb::Release } else { Verb::Defer(delay) };
+            self.schedule(after, Event::Elsewhere { settlement: Box::new(settlement(&emission, verb)) });
+        } else if self.labour.chance(self.weather.worker_lost) {
             // The worker died; its place is free again, and nobody ever reports.
             self.sink_room += 1;
         } else {

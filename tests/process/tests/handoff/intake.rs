@@ -1,10 +1,11 @@
-//! How much a host takes in for workers that come and go.
+//! How much a host takes in for workers that come and go, and how soon they have what was given back past it.
 
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tidegate_process_tests::{Program, Tenants, start_broker};
+use tidegate_process_tests::{PATIENCE, Program, Tenants, run_to_end, start_broker};
 
+use crate::service::bodies;
 use crate::stream::{Stream, accept, connect, open};
 use crate::{home, start};
 
@@ -45,6 +46,45 @@ async fn a_host_takes_in_what_its_workers_can_take() {
     assert_eq!(service.settle(&rest, &json!({ "verdict": "accept" })), vec!["done"; rest.len()]);
     host.wait_for_total("accepted", BACKLOG as u64).await;
     assert_eq!(host.terminate().await.code, Some(0));
+    tenants.close().await;
+    broker.stop().await;
+}
+
+/// What is given back straight at the broker comes to the workers of the host that gave it out long before its lease ends;
+/// the receipt of before is expired.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_given_back_past_the_owner_comes_at_once() {
+    let broker = start_broker().await;
+    let tenants = Tenants::of(&broker).await;
+    let home = home(&broker.address().to_string(), "", "");
+    let text = std::fs::read_to_string(home.file("tidegate.toml")).expect("the configuration");
+    // Nothing comes back because its lease has ended.
+    home.write("tidegate.toml", text.replace("invisible-duration = \"30s\"", "invisible-duration = \"10m\""));
+    let (host, service) = start(&home).await;
+    for name in ["a", "b"] {
+        tenants.send(name, name).await;
+    }
+    let taken = service.pull_all(2).await;
+    for (delivery, command) in taken.iter().zip([&["release"][..], &["defer", "--delay", "2s"]]) {
+        let receipt = delivery["receipt"].as_str().expect("a receipt").to_owned();
+        let (path, command) = (home.path().to_owned(), command.to_vec());
+        let given_back =
+            tokio::task::spawn_blocking(move || run_to_end(&path, &[&command[..], &[&receipt]].concat()));
+        let given_back = given_back.await.expect("no panic");
+        assert_eq!(given_back.code, Some(0), "{}", given_back.stderr);
+    }
+    let again = service.pull_all(2).await;
+    let sorted = |deliveries: &[Value]| {
+        let mut bodies = bodies(deliveries);
+        bodies.sort();
+        bodies
+    };
+    assert_eq!(sorted(&again), sorted(&taken));
+    assert_eq!(service.settle(&taken, &json!({ "verdict": "accept" })), ["expired", "expired"]);
+    assert_eq!(service.settle(&again, &json!({ "verdict": "accept" })), ["done", "done"]);
+    assert!(service.pull(2, PATIENCE / 20).is_empty());
+    let ended = host.terminate().await;
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
     tenants.close().await;
     broker.stop().await;
 }
