@@ -41,7 +41,29 @@ pub struct Delivery {
     pub lease: Duration,
     /// Why the body cannot be trusted; `None` when it can.
     pub corrupted: Option<String>,
+    /// Why and where the message was given up, when it is one of a flow's dead letters.
+    pub dead_letter: Option<DeadLetter>,
     pub(crate) lost: CancellationToken,
+}
+
+/// The story of a message that a flow gave up.
+#[derive(Clone, Debug, Eq, PartialEq)]
+#[non_exhaustive]
+pub struct DeadLetter {
+    /// The flow that gave it up.
+    pub flow: String,
+    /// The source that it came from.
+    pub source: String,
+    /// The policy that rejected it; `None` when a worker, a sink or a safety valve did.
+    pub policy: Option<String>,
+    /// In a few words.
+    pub reason: String,
+    /// How often it was handed out, as the host counts.
+    pub attempts: u32,
+    /// When the host first received the message, as far as it remembers.
+    pub first_received_at: Option<SystemTime>,
+    /// When it received the delivery that was given up.
+    pub last_received_at: Option<SystemTime>,
 }
 
 impl Delivery {

@@ -55,7 +55,7 @@ mod worker;
 
 pub use access::{AccessError, Tls};
 pub use client::{CallError, Client, ClientBuilder, FlowDescription, HostDescription, WorkerDescription};
-pub use delivery::Delivery;
+pub use delivery::{DeadLetter, Delivery};
 pub use event::Event;
 pub use settlement::{Renewal, RenewalResult, Settlement, SettlementResult, Status, Verdict};
 pub use worker::{RunError, Worker, WorkerBuilder};

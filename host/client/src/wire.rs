@@ -7,7 +7,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::book::Credits;
 use crate::settlement::Outcome;
-use crate::{Delivery, Renewal, RenewalResult, Settlement, SettlementResult, Status};
+use crate::{DeadLetter, Delivery, Renewal, RenewalResult, Settlement, SettlementResult, Status};
 
 /// What a host keeps of a reason, in bytes. More need not travel.
 const REASON_BYTES_MAX: usize = 1024;
@@ -35,6 +35,15 @@ pub(crate) fn delivery(delivery: proto::Delivery) -> Delivery {
         stored_at,
         lease: Duration::from_millis(delivery.lease_ms),
         corrupted: some(delivery.corrupted),
+        dead_letter: delivery.dead_letter.map(|dead| DeadLetter {
+            flow: dead.flow,
+            source: dead.source,
+            policy: some(dead.policy),
+            reason: dead.reason,
+            attempts: dead.attempts,
+            first_received_at: time(dead.first_received_at_ms),
+            last_received_at: time(dead.last_received_at_ms),
+        }),
         lost: CancellationToken::new(),
     }
 }

@@ -342,7 +342,26 @@ fn delivery(delivery: &proto::Delivery) -> Value {
         let properties: Map<String, Value> = properties.collect();
         put("properties", properties.into());
     }
+    if let Some(dead) = &delivery.dead_letter {
+        put("dead-letter", dead_letter(dead));
+    }
     shown.into()
+}
+
+/// As in the records of other sinks.
+fn dead_letter(dead: &proto::DeadLetter) -> Value {
+    let mut shown = json!({
+        "flow": dead.flow,
+        "source": dead.source,
+        "reason": dead.reason,
+        "attempts": dead.attempts,
+        "first-received-at": dead.first_received_at_ms,
+        "last-received-at": dead.last_received_at_ms,
+    });
+    if !dead.policy.is_empty() {
+        shown["policy"] = dead.policy.clone().into();
+    }
+    shown
 }
 
 fn result(receipt: &str, status: proto::Status, detail: String) -> Value {

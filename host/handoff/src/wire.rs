@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use tidegate_connector::Clock;
-use tidegate_model::{BodyState, Emission, ReceiptIssuer, Timestamp};
+use tidegate_model::{BodyState, DeadLetter, Emission, ReceiptIssuer, Timestamp};
 use tidegate_proto::handoff as proto;
 
 use crate::dispatch::Credits;
@@ -45,6 +45,19 @@ pub(crate) fn delivery(emission: &Emission, issuer: &ReceiptIssuer, clock: Clock
             BodyState::Intact => String::new(),
             BodyState::Corrupted { reason } => reason.to_string(),
         },
+        dead_letter: emission.dead_letter.as_deref().map(|dead| dead_letter(emission, dead)),
+    }
+}
+
+fn dead_letter(emission: &Emission, dead: &DeadLetter) -> proto::DeadLetter {
+    proto::DeadLetter {
+        flow: dead.flow.to_string(),
+        source: dead.source.to_string(),
+        policy: dead.policy.as_deref().unwrap_or_default().to_owned(),
+        reason: dead.reason.to_string(),
+        attempts: emission.attempt,
+        first_received_at_ms: dead.first_received_at.as_unix_millis(),
+        last_received_at_ms: dead.last_received_at.as_unix_millis(),
     }
 }
 

@@ -42,6 +42,8 @@ pub struct Emission {
 pub struct DeadLetter {
     /// The flow that gave it up.
     pub flow: Arc<str>,
+    /// The source that it came from.
+    pub source: Arc<str>,
     /// The policy that rejected it; `None` when a worker, a sink or a safety valve did.
     pub policy: Option<Arc<str>>,
     /// In a few words.

@@ -23,6 +23,7 @@ pub(crate) struct Record<'a> {
 #[serde(rename_all = "kebab-case")]
 struct GivenUp<'a> {
     flow: &'a str,
+    source: &'a str,
     /// The policy that rejected it; a worker, a sink or a safety valve did when there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     policy: Option<&'a str>,
@@ -99,6 +100,7 @@ impl<'a> Record<'a> {
         };
         let dead_letter = emission.dead_letter.as_deref().map(|given_up| GivenUp {
             flow: &given_up.flow,
+            source: &given_up.source,
             policy: given_up.policy.as_deref(),
             reason: &given_up.reason,
             attempts: emission.attempt,

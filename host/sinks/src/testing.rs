@@ -40,6 +40,7 @@ pub(crate) fn numbered(id: u64, body: impl Into<bytes::Bytes>) -> Emission {
 pub(crate) fn dead_letter() -> DeadLetter {
     DeadLetter {
         flow: "tenants".into(),
+        source: "orders".into(),
         policy: Some("blocklist".into()),
         reason: "tenant is blocked".into(),
         first_received_at: Timestamp::from_unix_millis(1_000),

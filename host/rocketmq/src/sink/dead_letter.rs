@@ -27,6 +27,7 @@ pub(super) fn add_context(
     let message = &emission.message;
     let others = [
         ("flow", Some(dead.flow.to_string())),
+        ("source", Some(dead.source.to_string())),
         ("policy", dead.policy.as_deref().map(str::to_owned)),
         ("topic", Some(message.topic.to_string())),
         ("lite-topic", message.lite_topic.as_deref().map(str::to_owned)),
@@ -95,6 +96,7 @@ mod tests {
                 "who=me",
                 "tidegate-dead-letter-reason=poison for ever",
                 "tidegate-dead-letter-flow=tenants",
+                "tidegate-dead-letter-source=orders",
                 "tidegate-dead-letter-policy=quota",
                 "tidegate-dead-letter-topic=T",
                 "tidegate-dead-letter-lite-topic=tenant-7",
@@ -143,6 +145,7 @@ mod tests {
     fn dead(reason: &str) -> DeadLetter {
         DeadLetter {
             flow: "tenants".into(),
+            source: "orders".into(),
             policy: Some("quota".into()),
             reason: reason.into(),
             first_received_at: Timestamp::from_unix_millis(1_000),

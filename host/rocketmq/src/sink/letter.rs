@@ -177,6 +177,7 @@ mod tests {
     fn a_dead_letter_is_sent_however_old_it_is() {
         let dead = DeadLetter {
             flow: "tenants".into(),
+            source: "orders".into(),
             policy: None,
             reason: "poison".into(),
             first_received_at: Timestamp::from_unix_millis(1),

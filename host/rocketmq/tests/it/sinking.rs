@@ -322,6 +322,7 @@ async fn a_dead_letter_says_why_it_is_one() {
     emission.expires_at = emission.received_at;
     emission.dead_letter = Some(Arc::new(DeadLetter {
         flow: "tenants".into(),
+        source: "orders".into(),
         policy: Some("quota".into()),
         reason: "over quota for ever".into(),
         first_received_at: Timestamp::from_unix_millis(1_000),
@@ -335,6 +336,7 @@ async fn a_dead_letter_says_why_it_is_one() {
     for (name, value) in [
         ("reason", "over quota for ever"),
         ("flow", "tenants"),
+        ("source", "orders"),
         ("policy", "quota"),
         ("topic", "T"),
         ("lite-topic", "tenant-7"),

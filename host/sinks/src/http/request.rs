@@ -163,6 +163,7 @@ impl Requests {
         put("tidegate-receipt", Some(receipt));
         if let Some(given_up) = &emission.dead_letter {
             put("tidegate-dead-letter-flow", text(&given_up.flow));
+            put("tidegate-dead-letter-source", text(&given_up.source));
             put("tidegate-dead-letter-policy", given_up.policy.as_deref().and_then(text));
             put("tidegate-dead-letter-reason", text(&given_up.reason));
             put("tidegate-dead-letter-attempts", Some(emission.attempt.to_string()));

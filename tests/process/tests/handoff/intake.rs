@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tidegate_process_tests::{PATIENCE, Program, Tenants, run_to_end, start_broker};
 
-use crate::service::bodies;
+use crate::service::{Service, bodies};
 use crate::stream::{Stream, accept, connect, open};
 use crate::{home, start};
 
@@ -85,6 +85,50 @@ async fn what_is_given_back_past_the_owner_comes_at_once() {
     assert!(service.pull(2, PATIENCE / 20).is_empty());
     let ended = host.terminate().await;
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    tenants.close().await;
+    broker.stop().await;
+}
+
+/// A dead letter that goes to workers tells them why and where it was given up.
+#[tokio::test(flavor = "multi_thread")]
+async fn workers_learn_why_a_dead_letter_was_given_up() {
+    let broker = start_broker().await;
+    let tenants = Tenants::of(&broker).await;
+    let dead = "[sinks.dead]\nconnector = \"handoff\"\nlisten = \"127.0.0.1:0\"\n";
+    let home = home(&broker.address().to_string(), dead, "dead-letter = \"dead\"");
+    let (host, _) = start(&home).await;
+    let workers = Service::of_sink(&host, "\"workers\"").await;
+    let dead = Service::of_sink(&host, "\"dead\"").await;
+    tenants.send("a", "poison").await;
+    let taken = workers.pull_all(1).await;
+    assert!(taken[0].get("dead-letter").is_none(), "{}", taken[0]);
+    let verdict = json!({ "verdict": "reject", "reason": "cannot be read" });
+    let reject = |taken: &[Value]| {
+        let (workers, taken, verdict) = (workers.clone(), taken.to_vec(), verdict.clone());
+        tokio::task::spawn_blocking(move || workers.settle(&taken, &verdict))
+    };
+    let rejecting = reject(&taken);
+    let mut stream = Stream::open(&connect(&dead.address).await, open(1)).await.expect("opened");
+    let letter = stream.deliveries().await.remove(0);
+    let story = letter.dead_letter.expect("a story");
+    let id = taken[0]["message-id"].as_str().expect("an id");
+    assert_eq!((&*letter.message_id, &*letter.body), (id, &b"poison"[..]));
+    assert_eq!((&*story.flow, &*story.source, &*story.policy), ("tenants", "tenants", ""));
+    assert_eq!((&*story.reason, story.attempts), ("cannot be read", 1));
+    assert!(story.first_received_at_ms > 0 && story.first_received_at_ms <= story.last_received_at_ms);
+    assert!(stream.settle(vec![accept(&letter.receipt)]).await);
+    assert_eq!(rejecting.await.expect("no panic"), ["done"]);
+    drop(stream);
+
+    tenants.send("b", "poison").await;
+    let rejecting = reject(&workers.pull_all(1).await);
+    let pulled = dead.pull_all(1).await;
+    let shown = &pulled[0]["dead-letter"];
+    assert_eq!((&shown["flow"], &shown["reason"]), (&json!("tenants"), &json!("cannot be read")), "{shown}");
+    assert_eq!(dead.settle(&pulled, &json!({ "verdict": "accept" })), ["done"]);
+    assert_eq!(rejecting.await.expect("no panic"), ["done"]);
+    assert_eq!(host.terminate().await.code, Some(0));
+    assert!(broker.control().audit().unacked().next().is_none(), "it is done");
     tenants.close().await;
     broker.stop().await;
 }

@@ -17,7 +17,12 @@ pub(crate) struct Service {
 impl Service {
     /// The service that the host's log tells of.
     pub(crate) async fn of(program: &Program) -> Self {
-        let address = eventually("where workers are served", || address(&program.log())).await;
+        Self::of_sink(program, "").await
+    }
+
+    /// That of the sink with this name.
+    pub(crate) async fn of_sink(program: &Program, sink: &str) -> Self {
+        let address = eventually("where workers are served", || address(&program.log(), sink)).await;
         Self { address, token: None }
     }
 
@@ -115,8 +120,8 @@ pub(crate) fn bodies(deliveries: &[Value]) -> Vec<String> {
     deliveries.iter().map(|delivery| delivery["value"].as_str().expect("text").to_owned()).collect()
 }
 
-fn address(log: &str) -> Option<String> {
-    let line = log.lines().find(|line| line.contains("workers are served"))?;
+fn address(log: &str, sink: &str) -> Option<String> {
+    let line = log.lines().find(|line| line.contains("workers are served") && line.contains(sink))?;
     let (_, address) = line.split_once("address=")?;
     Some(address.split_whitespace().next()?.to_owned())
 }
