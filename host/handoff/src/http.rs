@@ -111,12 +111,19 @@ struct RenewOne {
     length_ms: u64,
 }
 
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+struct ElsewhereBody {
+    receipts: Vec<String>,
+}
+
 pub(crate) fn router(service: Service, unguarded: bool) -> Router {
     Router::new()
         .route("/v1/flows", get(describe))
         .route("/v1/flows/{flow}/pull", post(pull))
         .route("/v1/settle", post(settle))
         .route("/v1/renew", post(renew))
+        .route("/v1/elsewhere", post(elsewhere))
         .route("/openapi.json", get(openapi))
         .route("/healthz", get(healthz))
         .method_not_allowed_fallback(wrong_method)
@@ -273,6 +280,15 @@ async fn renew(State(shared): State<Shared>, request: Request) -> Result<Json<Va
     Ok(Json(json!({ "results": results.collect::<Vec<_>>() })))
 }
 
+/// Lets go of what is settled at another host.
+async fn elsewhere(State(shared): State<Shared>, request: Request) -> Result<Json<Value>, Problem> {
+    let (caller, ElsewhereBody { receipts }) = take(&shared, request).await?;
+    check_batch(&shared, &caller, receipts.len())?;
+    let told = shared.service.router.leave(&caller, &receipts).await;
+    let results = receipts.iter().zip(told).map(|(receipt, told)| result(receipt, told.status, told.detail));
+    Ok(Json(json!({ "results": results.collect::<Vec<_>>() })))
+}
+
 async fn openapi() -> Response {
     ([(CONTENT_TYPE, HeaderValue::from_static("application/json"))], OPENAPI).into_response()
 }
@@ -290,8 +306,8 @@ async fn wrong_method(uri: Uri) -> Problem {
 
 pub(crate) async fn unknown_path(uri: Uri) -> Response {
     let error = format!(
-        "there is nothing at `{}`; the paths are /v1/flows, /v1/flows/{{flow}}/pull, /v1/settle, /v1/renew, /healthz and \
-         /openapi.json, and the gRPC service is tidegate.v1.Handoff",
+        "there is nothing at `{}`; the paths are /v1/flows, /v1/flows/{{flow}}/pull, /v1/settle, /v1/renew, \
+         /v1/elsewhere, /healthz and /openapi.json, and the gRPC service is tidegate.v1.Handoff",
         uri.path()
     );
     Problem { status: StatusCode::NOT_FOUND, error }.into_response()

@@ -1,7 +1,7 @@
 //! Settlements and renewals by receipt: checked, and sent to the flow that gave the message out, or past it to the
 //! broker.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -171,6 +171,31 @@ impl SettleRouter {
         let is_own = |receipt: &Receipt| receipt.owner == self.host_id && *receipt.flow == *flow;
         let read = receipts.iter().filter_map(|text| self.open(caller, text).ok());
         read.filter(is_own).map(|receipt| claim(&receipt)).collect()
+    }
+
+    /// Lets go of deliveries of this host that another one is asked to accept; one result for each receipt, in the same order.
+    pub(crate) async fn leave(&self, caller: &Caller, receipts: &[String]) -> Vec<Told> {
+        let mut own: BTreeMap<Arc<str>, Vec<Claim>> = BTreeMap::new();
+        let told = receipts.iter().map(|text| {
+            let receipt = match self.open(caller, text) {
+                Ok(receipt) => receipt,
+                Err(refusal) => return refusal,
+            };
+            if receipt.owner != self.host_id {
+                let detail = format!("host `{}` gave it out: say it there", receipt.owner);
+                return Told { status: proto::Status::Unknown, detail, own: false };
+            }
+            own.entry(Arc::clone(&receipt.flow)).or_default().push(claim(&receipt));
+            Told::done(true)
+        });
+        let told = told.collect();
+        for (flow, claims) in own {
+            // A flow that has ended holds nothing.
+            if let Some(flow) = self.registry.find(&flow) {
+                let _ = flow.send(Command::Elsewhere(claims)).await;
+            }
+        }
+        told
     }
 
     /// Reads a receipt, and checks that the caller may use it.

@@ -538,6 +538,28 @@ impl Event for StateChanged<'_> {
     }
 }
 
+/// A flow that is to end waits for what its sink has.
+#[derive(Debug)]
+pub struct WaitsForSink<'a> {
+    /// The flow.
+    pub flow: &'a Arc<str>,
+    /// Deliveries that the sink has and has not reported.
+    pub deliveries: usize,
+    /// The longest that it waits.
+    pub at_most: Duration,
+}
+
+impl Event for WaitsForSink<'_> {
+    fn record(self, _: &Metrics) {
+        tracing::info!(
+            flow = %self.flow,
+            deliveries = self.deliveries,
+            "flow draining: waits for what its sink or its workers have not settled, until their leases end, at most {:?}",
+            self.at_most
+        );
+    }
+}
+
 /// Whether a flow's broker serves it. Emitted when the flow begins and at each change.
 #[derive(Debug)]
 pub struct Joined<'a> {

@@ -89,6 +89,65 @@ async fn what_is_given_back_past_the_owner_comes_at_once() {
     broker.stop().await;
 }
 
+/// Over HTTP as on a stream: what is named as settled elsewhere is not held any more, and no end waits for it.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_named_as_settled_elsewhere_is_not_waited_for() {
+    let broker = start_broker().await;
+    let tenants = Tenants::of(&broker).await;
+    let home = home(&broker.address().to_string(), "", "");
+    let text = std::fs::read_to_string(home.file("tidegate.toml")).expect("the configuration");
+    let text = text.replace("invisible-duration = \"30s\"", "invisible-duration = \"10m\"");
+    // Whoever waited for what is named would not end in time for anything.
+    home.write("tidegate.toml", text.replace("drain-timeout = \"10s\"", "drain-timeout = \"5m\""));
+    let (host, service) = start(&home).await;
+    for name in ["a", "b"] {
+        tenants.send(name, name).await;
+    }
+    let taken = service.pull_all(2).await;
+    let receipts: Vec<&str> =
+        taken.iter().map(|delivery| delivery["receipt"].as_str().expect("a receipt")).collect();
+    let named = [&receipts[..], &["tg1.rubbish"]].concat();
+    let (status, answer) = service.ask("POST", "/v1/elsewhere", &json!({ "receipts": named }).to_string());
+    let statuses: Vec<_> = (0..3).map(|at| answer["results"][at]["status"].as_str()).collect();
+    assert_eq!((status, statuses), (200, vec![Some("done"), Some("done"), Some("refused")]), "{answer}");
+    let path = home.path().to_owned();
+    let command: Vec<String> = ["ack"].into_iter().chain(receipts).map(str::to_owned).collect();
+    let settled = tokio::task::spawn_blocking(move || {
+        run_to_end(&path, &command.iter().map(String::as_str).collect::<Vec<_>>())
+    });
+    assert_eq!(settled.await.expect("no panic").code, Some(0));
+    let ended = host.terminate().await;
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    assert!(!ended.stderr.contains("waits for what its sink"), "{}", ended.stderr);
+    assert!(broker.control().audit().unacked().next().is_none(), "all are done");
+    tenants.close().await;
+    broker.stop().await;
+}
+
+/// A host that ends says what it waits for, and waits no longer than it was told to.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_end_says_what_it_waits_for() {
+    let broker = start_broker().await;
+    let tenants = Tenants::of(&broker).await;
+    let home = home(&broker.address().to_string(), "", "");
+    let text = std::fs::read_to_string(home.file("tidegate.toml")).expect("the configuration");
+    let text = text.replace("invisible-duration = \"30s\"", "invisible-duration = \"10m\"");
+    home.write("tidegate.toml", text.replace("drain-timeout = \"10s\"", "drain-timeout = \"1s\""));
+    let (host, service) = start(&home).await;
+    tenants.send("a", "a").await;
+    service.pull_all(1).await;
+    let ended = host.terminate().await;
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    assert!(
+        ended.stderr.contains("waits for what its sink or its workers have not settled"),
+        "{}",
+        ended.stderr
+    );
+    assert!(ended.stderr.contains("1 deliveries were not finished in time"), "{}", ended.stderr);
+    tenants.close().await;
+    broker.stop().await;
+}
+
 /// A dead letter that goes to workers tells them why and where it was given up.
 #[tokio::test(flavor = "multi_thread")]
 async fn workers_learn_why_a_dead_letter_was_given_up() {
