@@ -25,9 +25,6 @@ const QUERY_WAIT_FIRST: Duration = Duration::from_millis(200);
 const QUERY_WAIT_MAX: Duration = Duration::from_secs(5);
 const PENALTY_FIRST: Duration = Duration::from_millis(100);
 const PENALTY_MAX: Duration = Duration::from_secs(30);
-/// Longest wait while it is keys or rights that are refused: these are put right on either side at any moment, and a
-/// refusal costs the broker little.
-const REFUSED_WAIT_MAX: Duration = Duration::from_secs(5);
 /// Proxies hold an empty poll for at least 5 s; an empty answer before this time came from no poll at all.
 const EMPTY_POLL_MIN: Duration = Duration::from_secs(1);
 /// So many of them in a row are let pass: several receives that wake up for one message are normal.
@@ -207,8 +204,9 @@ impl Route {
                     seat.not_before = now + seat.penalty.next_wait().min(QUICK_EMPTY_WAIT_MAX);
                 }
             }
-            Ended::Failed => seat.fail(now, PENALTY_MAX),
-            Ended::Refused => seat.fail(now, REFUSED_WAIT_MAX),
+            Ended::Failed => seat.fail(now),
+            // Any broker refuses them, and whoever receives waits before it asks again: a wait here would come on top.
+            Ended::Refused => seat.failing = true,
         }
     }
 
@@ -258,11 +256,11 @@ impl Route {
 }
 
 impl Seat {
-    fn fail(&mut self, now: Instant, wait_max: Duration) {
+    fn fail(&mut self, now: Instant) {
         self.failing = true;
         // Receives that were in flight together fail together: that is one failure.
         if self.not_before <= now {
-            self.not_before = now + self.penalty.next_wait().min(wait_max);
+            self.not_before = now + self.penalty.next_wait();
         }
     }
 

@@ -86,20 +86,18 @@ fn a_broker_that_is_down_is_left_alone_longer_and_longer() {
     assert_eq!(ask(&mut route, now).as_deref(), Some("a"), "forgiven by a success");
 }
 
+/// Whoever receives waits after that, and only there.
 #[test]
-fn keys_that_are_put_right_are_tried_soon() {
+fn refused_keys_make_no_wait_here_and_the_broker_serves_nobody() {
     let mut route = started(&["a"]);
-    let mut now = at(0);
-    while now < at(120_000) {
-        match route.begin(now, |_| true) {
-            Next::Ask(queue) => route.end(now, &queue.broker, Ended::Refused),
-            Next::Wait(until) => {
-                assert!(until.saturating_since(now) <= REFUSED_WAIT_MAX);
-                now = until;
-            }
-            Next::Nobody => panic!("there is a route"),
-        }
+    for _ in 0..10 {
+        assert_eq!(ask(&mut route, at(0)).as_deref(), Some("a"));
+        route.end(at(0), "a", Ended::Refused);
+        assert!(!route.is_served(at(0), |_| true));
     }
+    assert_eq!(ask(&mut route, at(0)).as_deref(), Some("a"));
+    route.end(at(0), "a", Ended::Messages);
+    assert!(route.is_served(at(0), |_| true));
 }
 
 #[test]
