@@ -409,8 +409,14 @@ const fn ack_word(ack: proto::AckMode) -> &'static str {
 impl SettleOne {
     fn into_proto(self) -> Result<proto::Settlement, &'static str> {
         use proto::settlement::Verdict as Said;
-        if self.delay_ms.is_some() != (self.verdict == Verdict::Defer) {
-            return Err("`delay-ms` goes with `defer`, and with nothing else");
+        match (self.verdict, self.delay_ms) {
+            (Verdict::Defer, None) => {
+                return Err("a `defer` needs `delay-ms`: in how many milliseconds the message comes again");
+            }
+            (Verdict::Accept | Verdict::Release | Verdict::Reject, Some(_)) => {
+                return Err("`delay-ms` goes with `defer`, and with nothing else");
+            }
+            _ => {}
         }
         if self.reason.is_some() && self.verdict != Verdict::Reject {
             return Err("`reason` goes with `reject`, and with nothing else");

@@ -369,7 +369,15 @@ impl Wish {
         let outcome = match settlement.verdict {
             Some(Verdict::Accept(_)) => Outcome::Accepted,
             Some(Verdict::Defer(proto::Defer { delay_ms })) => {
-                Outcome::Deferred { delay: Duration::from_millis(delay_ms).min(LENGTH_MAX) }
+                let delay = Duration::from_millis(delay_ms);
+                if delay > LENGTH_MAX {
+                    return Err(format!(
+                        "a delay is at most 30 days, which are {} ms, and not {delay_ms} ms; one that is longer than the \
+                         flow's `max-invisible-duration` is cut to that",
+                        LENGTH_MAX.as_millis()
+                    ));
+                }
+                Outcome::Deferred { delay }
             }
             Some(Verdict::Release(_)) => Outcome::Released,
             Some(Verdict::Reject(proto::Reject { reason })) => {

@@ -79,3 +79,17 @@ async fn a_renewal_that_the_broker_has_answered_is_told_as_well() {
     let statuses: Vec<_> = kept.iter().map(|kept| kept.told.status).collect();
     assert_eq!(statuses, [proto::Status::Done, proto::Status::RetryLater]);
 }
+
+#[test]
+fn a_delay_that_nobody_can_mean_is_refused_with_the_limit() {
+    let read = |delay_ms| {
+        let verdict = Some(proto::settlement::Verdict::Defer(proto::Defer { delay_ms }));
+        Wish::read(proto::Settlement { receipt: String::new(), verdict, cost: None })
+    };
+    let month = u64::try_from(LENGTH_MAX.as_millis()).expect("a month");
+    assert!(read(0).is_ok() && read(month).is_ok());
+    for delay in [month + 1, u64::MAX] {
+        let told = read(delay).err().expect("refused");
+        assert!(told.contains("30 days") && told.contains(&delay.to_string()), "{told}");
+    }
+}
