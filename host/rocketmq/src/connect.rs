@@ -9,6 +9,7 @@ use tokio::time;
 
 use crate::consumer::Consumer;
 use crate::core::{Core, SetupError};
+use crate::credentials::Purpose;
 use crate::fault::{CallError, Subject};
 use crate::options::{SourceOptions, Start};
 use crate::settler::GrpcSettler;
@@ -98,7 +99,7 @@ pub(crate) fn core(
         topic_kind: Some(options.topic_kind),
         names: options.client.names,
     };
-    Core::new(&options.client, subject, clock, telemetry, name)
+    Core::new(&options.client, subject, Purpose::Consume, clock, telemetry, name)
 }
 
 async fn wait_until_ready(

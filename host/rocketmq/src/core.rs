@@ -52,16 +52,17 @@ pub enum SetupError {
 }
 
 impl Core {
-    /// `subject` tells errors what the client is about.
+    /// `subject` tells errors what the client is about, `purpose` whoever knows its keys what they are for.
     pub(crate) fn new(
         options: &ClientOptions,
         subject: Subject,
+        purpose: Purpose,
         clock: Clock,
         telemetry: Telemetry,
         name: Arc<str>,
     ) -> Result<Self, SetupError> {
         let tls = load_tls(options)?;
-        Self::with_tls(options, tls, subject, clock, telemetry, name)
+        Self::with_tls(options, tls, subject, purpose, clock, telemetry, name)
     }
 
     /// The same with TLS files that have been read already.
@@ -69,6 +70,7 @@ impl Core {
         options: &ClientOptions,
         tls: Option<Arc<ClientConfig>>,
         subject: Subject,
+        purpose: Purpose,
         clock: Clock,
         telemetry: Telemetry,
         name: Arc<str>,
@@ -78,8 +80,7 @@ impl Core {
             client_id.into(),
             &options.namespace,
             Arc::clone(&options.credentials),
-            // Whoever has no group sends.
-            if subject.group.is_some() { Purpose::Consume } else { Purpose::Produce },
+            purpose,
             clock,
             getrandom::u64().map_err(SetupError::Random)?,
         );

@@ -3,8 +3,13 @@
 //! It holds one client for each endpoint, namespace, group and client configuration, made when the first receipt asks for
 //! it and closed when it has been idle. Such a client never subscribes and never receives: a broker that sent events of
 //! lite topics its way would wait for it (measured: up to 19 s).
+//!
+//! A receipt says where to settle, and what it says may be another cluster's affair: keys go to the endpoints that they
+//! were configured for, and to those that an access point among these names as brokers of the receipt's topic, which is
+//! how sources find theirs.
 
 mod client;
+mod cluster;
 mod matching;
 mod sorting;
 mod table;
@@ -15,24 +20,26 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use client::Client;
-use futures::StreamExt as _;
+use cluster::{Belonging, Clusters, Question, Silence};
+use futures::future::join_all;
 pub use matching::AckScope;
+use matching::Choice;
 use parking_lot::Mutex;
 use rustls::ClientConfig;
-use sorting::{Group, spread};
+use sorting::{Group, Member, Sorted, spread};
 use table::{CLIENTS_MAX, Key, Step, Table};
 use tidegate_connector::{Clock, ReceiptSettler, SettleByReceipt, TellSettled};
-use tidegate_model::{Receipt, SettleError, SettleFault, Settlement};
+use tidegate_model::{Receipt, Routing, SettleError, SettleFault, Settlement};
 use tidegate_telemetry::Telemetry;
 use tidegate_telemetry::events::rocketmq as events;
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::{Notify, Semaphore, mpsc};
 use tokio::task::JoinSet;
 use tokio::time;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::core::{Core, SetupError, load_tls};
-use crate::credentials;
+use crate::credentials::{self, Purpose};
 use crate::endpoints::{Endpoints, EndpointsError};
 use crate::fault::Subject;
 use crate::link::LinkError;
@@ -84,6 +91,7 @@ struct Inner {
     clients: Vec<Configured>,
     configurations: Vec<Configuration>,
     table: Mutex<Table<Client>>,
+    clusters: Mutex<Clusters>,
     /// A client was made idle or has left.
     changed: Notify,
     clock: Clock,
@@ -104,7 +112,12 @@ struct Configuration {
     options: ClientOptions,
     endpoint: Option<Endpoints>,
     tls: Option<Arc<ClientConfig>>,
+    /// Held while its access point is asked about a topic: others who want to know wait for the answer.
+    asking: tokio::sync::Mutex<()>,
 }
+
+/// Is told results, some at a time.
+type TellMembers<'a> = dyn Fn(Vec<(Member, Settled)>) + Send + Sync + 'a;
 
 /// A client in use.
 struct Lease<'a> {
@@ -151,6 +164,7 @@ impl AckPool {
             clients: configured,
             configurations,
             table: Mutex::new(Table::new(CLIENTS_MAX)),
+            clusters: Mutex::default(),
             changed: Notify::new(),
             clock,
             telemetry,
@@ -165,31 +179,27 @@ impl AckPool {
 #[async_trait]
 impl ReceiptSettler for AckPool {
     fn serves(&self, receipt: &Receipt) -> bool {
-        self.inner.choose(&receipt.routing).is_some()
+        !self.inner.choices(&receipt.routing).is_empty()
     }
 
     async fn settle_each(&self, batch: Vec<SettleByReceipt>, tell: &TellSettled<'_>) {
         let inner = &self.inner;
-        let verbs: Vec<_> = batch.iter().map(|entry| entry.verb.name()).collect();
-        let (sorted, groups) = inner.sort(batch);
-        let (clients, refused): (Vec<_>, Vec<_>) =
-            sorted.into_iter().map(|entry| (entry.client, entry.result)).unzip();
-        let tell = |some: Vec<(usize, Settled)>| {
+        let tell = |some: Vec<(Member, Settled)>| {
             for (at, configured) in inner.clients.iter().enumerate() {
-                let own = some.iter().filter(|(place, _)| clients[*place] == Some(at));
-                let outcomes = own.map(|(place, result)| (verbs[*place], result));
+                let own = some.iter().filter(|(member, _)| member.client == Some(at));
+                let outcomes = own.map(|(member, result)| (member.verb, result));
                 settler::tell(&inner.telemetry, &configured.client.name, outcomes);
             }
-            tell(some);
+            tell(some.into_iter().map(|(member, result)| (member.at, result)).collect());
         };
-        let refused: Vec<_> =
-            refused.into_iter().enumerate().filter_map(|(at, result)| Some((at, result?))).collect();
-        if !refused.is_empty() {
-            tell(refused);
-        }
-        let settling = groups.into_iter().map(|group| inner.settle_group(group, &tell));
-        let mut settling = futures::stream::iter(settling).buffer_unordered(GROUPS_IN_FLIGHT_MAX);
-        while settling.next().await.is_some() {}
+        let slots = Semaphore::new(GROUPS_IN_FLIGHT_MAX);
+        let (sorted, unasked) = inner.sort(batch);
+        // What an access point is asked about first keeps nothing else waiting.
+        let later = unasked.into_iter().map(async |part| {
+            let sorted = inner.sort_asking(part).await;
+            inner.settle_sorted(sorted, &slots, &tell).await;
+        });
+        tokio::join!(inner.settle_sorted(sorted, &slots, &tell), join_all(later));
     }
 
     async fn close(&self) {
@@ -206,7 +216,20 @@ impl ReceiptSettler for AckPool {
 }
 
 impl Inner {
-    async fn settle_group(self: &Arc<Self>, group: Group, tell: &TellSettled<'_>) {
+    async fn settle_sorted(self: &Arc<Self>, sorted: Sorted, slots: &Semaphore, tell: &TellMembers<'_>) {
+        let Sorted { groups, refused } = sorted;
+        if !refused.is_empty() {
+            tell(refused);
+        }
+        let settling = groups.into_iter().map(async |group| {
+            // Nobody closes them.
+            let _slot = slots.acquire().await;
+            self.settle_group(group, tell).await;
+        });
+        join_all(settling).await;
+    }
+
+    async fn settle_group(self: &Arc<Self>, group: Group, tell: &TellMembers<'_>) {
         let Group { key, members, settlements } = group;
         let lease = match self.lease(&key, &settlements[0].message.topic).await {
             Ok(lease) => lease,
@@ -282,25 +305,90 @@ impl Inner {
             None => Endpoints::parse(&key.endpoint)
                 .map_err(|source| LeaseError::Endpoint { endpoint: Arc::clone(&key.endpoint), source })?,
         };
-        let subject = Subject {
-            access_point: Arc::clone(configuration.options.endpoints.text()),
-            endpoint: None,
+        let core = self.core(key.configuration, &key.namespace, |subject| Subject {
             topic: Some(Arc::clone(topic)),
             group: Some(Arc::clone(&key.group)),
             topic_kind: Some(if key.is_lite { TopicKind::Lite } else { TopicKind::Normal }),
+            ..subject
+        })?;
+        Client::start(core, &endpoints, key.is_lite)?.ok_or(LeaseError::Closed)
+    }
+
+    /// What a client of a configuration is made of; `about` says what it is about.
+    fn core(
+        &self,
+        configuration: usize,
+        namespace: &Arc<str>,
+        about: impl FnOnce(Subject) -> Subject,
+    ) -> Result<Core, SetupError> {
+        let configuration = &self.configurations[configuration];
+        let subject = Subject {
+            access_point: Arc::clone(configuration.options.endpoints.text()),
+            endpoint: None,
+            topic: None,
+            group: None,
+            topic_kind: None,
             names: configuration.options.names,
         };
-        let options =
-            ClientOptions { namespace: Arc::clone(&key.namespace), ..configuration.options.clone() };
-        let core = Core::with_tls(
+        let options = ClientOptions { namespace: Arc::clone(namespace), ..configuration.options.clone() };
+        Core::with_tls(
             &options,
             configuration.tls.clone(),
-            subject,
+            about(subject),
+            Purpose::Consume,
             self.clock,
             self.telemetry.clone(),
             Arc::clone(&configuration.name),
-        )?;
-        Client::start(core, &endpoints, key.is_lite)?.ok_or(LeaseError::Closed)
+        )
+    }
+
+    /// Whether the endpoint that a routing names belongs to the cluster of a choice, as far as that is known.
+    fn look(&self, choice: Choice, routing: &Routing, topic: &Arc<str>) -> Belonging {
+        if choice.is_here {
+            return Belonging::Own;
+        }
+        let question = self.question(choice, routing, topic);
+        self.clusters.lock().look(self.clock.now(), &question, &routing.endpoint)
+    }
+
+    /// The same, and the access point is asked unless it is known.
+    async fn look_asking(&self, choice: Choice, routing: &Routing, topic: &Arc<str>) -> Belonging {
+        let look = || self.look(choice, routing, topic);
+        let known = look();
+        if known != Belonging::Unasked {
+            return known;
+        }
+        let question = self.question(choice, routing, topic);
+        let _turn = self.configurations[question.configuration].asking.lock().await;
+        let known = look();
+        if known != Belonging::Unasked {
+            return known;
+        }
+        let said = self.ask(&question).await;
+        self.clusters.lock().handle(self.clock.now(), question, said);
+        look()
+    }
+
+    fn question(&self, choice: Choice, routing: &Routing, topic: &Arc<str>) -> Question {
+        let configuration = self.clients[choice.at].configuration;
+        Question { configuration, namespace: Arc::clone(&routing.namespace), topic: Arc::clone(topic) }
+    }
+
+    /// Asks an access point for the endpoints of a topic's brokers.
+    async fn ask(&self, question: &Question) -> Result<Vec<Endpoints>, Silence> {
+        let Question { configuration, namespace, topic } = question;
+        let about = |subject: Subject| subject.about(topic);
+        let wrong = |error: LeaseError| Silence { detail: error.to_string().into(), fault: error.fault() };
+        let core = self.core(*configuration, namespace, about).map_err(|error| wrong(error.into()))?;
+        let access_point = core.access_point().map_err(|error| wrong(error.into()))?;
+        let queues = access_point.query_route(core.resource(topic), &core.endpoints).await;
+        let queues = queues
+            .map_err(|error| Silence { detail: error.to_string().into(), fault: error.settle_fault() })?;
+        let brokers = crate::route::queues_of(queues, |_| true, |_| Arc::default());
+        let mut endpoints: Vec<Endpoints> = brokers.into_iter().map(|queue| queue.endpoints).collect();
+        endpoints.sort_by(|a, b| a.text().cmp(b.text()));
+        endpoints.dedup();
+        Ok(endpoints)
     }
 
     /// Lets a client take leave, in the background.
@@ -338,6 +426,7 @@ impl Configuration {
             options: client.client.clone(),
             endpoint: client.endpoint.clone(),
             tls,
+            asking: tokio::sync::Mutex::default(),
         })
     }
 
@@ -383,7 +472,7 @@ impl fmt::Debug for AckPool {
     }
 }
 
-/// Results of a group's settlements by their places in the whole batch.
-fn placed(members: &[usize], some: Vec<(usize, Settled)>) -> Vec<(usize, Settled)> {
+/// Whose a group's results are.
+fn placed(members: &[Member], some: Vec<(usize, Settled)>) -> Vec<(Member, Settled)> {
     some.into_iter().map(|(at, result)| (members[at], result)).collect()
 }

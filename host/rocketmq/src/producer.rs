@@ -16,6 +16,7 @@ use tidegate_telemetry::events::rocketmq as events;
 
 use crate::choice;
 use crate::core::{Core, SetupError, host_name};
+use crate::credentials::Purpose;
 use crate::fault::{CallError, Method, Reason, Subject};
 use crate::message_id::MessageIds;
 use crate::options::ClientOptions;
@@ -138,7 +139,7 @@ impl Producer {
             topic_kind: None,
             names: options.names,
         };
-        let core = Arc::new(Core::new(&options, subject, clock, telemetry, name)?);
+        let core = Arc::new(Core::new(&options, subject, Purpose::Produce, clock, telemetry, name)?);
         let mut machine = [0; 6];
         getrandom::fill(&mut machine).map_err(SetupError::Random)?;
         Ok(Self(Arc::new(Inner {

@@ -6,7 +6,8 @@ use tidegate_model::Routing;
 
 use crate::endpoints::Endpoints;
 
-/// What a client of the pool is for.
+/// What a client of the pool is for. Its keys go to its own access point and to brokers that this names, wherever a
+/// receipt says that it belongs.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum AckScope {
     /// These consumer groups, each with its namespace: what sources of this host consume. Deliveries of other groups
@@ -24,6 +25,17 @@ pub(super) struct Candidate<'a> {
     pub(super) endpoints: &'a Endpoints,
     pub(super) namespace: &'a str,
     pub(super) scope: &'a AckScope,
+    /// Whether it settles at a place of its own, whatever receipts say.
+    pub(super) is_pinned: bool,
+}
+
+/// A client that fits.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) struct Choice {
+    /// Which one.
+    pub(super) at: usize,
+    /// Whether it may be sent where the receipt says as it is. Otherwise its access point has to know that endpoint.
+    pub(super) is_here: bool,
 }
 
 /// How well a client fits, the best first.
@@ -41,18 +53,19 @@ enum Fit {
     Namespace,
 }
 
-/// The client that settles what `routing` names: the best fit, of several alike the first. `None` when none fits.
-pub(super) fn choose<'a>(
-    candidates: impl Iterator<Item = Candidate<'a>>,
-    routing: &Routing,
-) -> Option<usize> {
-    let fits = candidates.enumerate().filter_map(|(at, candidate)| Some((candidate.fit(routing)?, at)));
-    fits.min().map(|(_, at)| at)
+/// The clients that could settle what `routing` names, the best fit first, those alike as they are configured.
+pub(super) fn choices<'a>(candidates: impl Iterator<Item = Candidate<'a>>, routing: &Routing) -> Vec<Choice> {
+    let fits = candidates.enumerate().filter_map(|(at, candidate)| {
+        let is_here = candidate.is_here(&routing.endpoint);
+        Some((candidate.fit(routing, is_here)?, at, is_here || candidate.is_pinned))
+    });
+    let mut fits: Vec<_> = fits.collect();
+    fits.sort();
+    fits.into_iter().map(|(_, at, is_here)| Choice { at, is_here }).collect()
 }
 
 impl Candidate<'_> {
-    fn fit(&self, routing: &Routing) -> Option<Fit> {
-        let is_here = self.is_here(&routing.endpoint);
+    fn fit(&self, routing: &Routing, is_here: bool) -> Option<Fit> {
         let is_namespace = *self.namespace == *routing.namespace;
         match self.scope {
             AckScope::Groups(groups) => {
@@ -72,10 +85,9 @@ impl Candidate<'_> {
         }
     }
 
-    /// Whether one of an endpoint's addresses is one of the access point's.
+    /// Whether all of an endpoint's addresses are the access point's: a connection may be made to any of them.
     fn is_here(&self, endpoint: &str) -> bool {
-        *endpoint == **self.endpoints.text()
-            || endpoint.split(';').any(|address| self.endpoints.text().split(';').any(|own| own == address))
+        endpoint.split(';').all(|address| self.endpoints.text().split(';').any(|own| own == address))
     }
 }
 
@@ -92,17 +104,9 @@ mod tests {
             client("far:1", "", groups(&[("", "G")])),
             client("here:1", "", groups(&[("", "G")])),
         ];
-        let mut left: Vec<_> = clients.iter().collect();
-        let mut order = Vec::new();
-        while let Some(chosen) =
-            choose(left.iter().map(|client| client.candidate()), &routing("here:1", "", "G"))
-        {
-            order.push(
-                clients.iter().position(|client| std::ptr::eq(client, left[chosen])).expect("one of them"),
-            );
-            left.remove(chosen);
-        }
-        assert_eq!(order, [4, 3, 2, 1, 0]);
+        let choices = choices(clients.iter().map(Client::candidate), &routing("here:1", "", "G"));
+        let choices: Vec<_> = choices.into_iter().map(|choice| (choice.at, choice.is_here)).collect();
+        assert_eq!(choices, [(4, true), (3, false), (2, true), (1, true), (0, false)]);
     }
 
     #[test]
@@ -128,7 +132,8 @@ mod tests {
         assert_eq!(chosen(&clients, &routing("c:1", "", "G")), Some(0));
         assert_eq!(chosen(&clients, &routing("c:1", "", "H")), None);
         assert_eq!(chosen(&clients, &routing("b:1", "", "H")), Some(0));
-        assert_eq!(chosen(&clients, &routing("c:1;b:1", "", "H")), Some(0));
+        assert_eq!(chosen(&clients, &routing("b:1;a:1", "", "H")), Some(0));
+        assert_eq!(chosen(&clients, &routing("c:1;b:1", "", "H")), None, "c is a stranger");
         assert_eq!(chosen(&clients, &routing("b:11", "", "H")), None, "addresses are compared whole");
         assert_eq!(chosen(&[], &routing("c:1", "", "G")), None);
     }
@@ -141,7 +146,12 @@ mod tests {
 
     impl Client {
         fn candidate(&self) -> Candidate<'_> {
-            Candidate { endpoints: &self.endpoints, namespace: self.namespace, scope: &self.scope }
+            Candidate {
+                endpoints: &self.endpoints,
+                namespace: self.namespace,
+                scope: &self.scope,
+                is_pinned: false,
+            }
         }
     }
 
@@ -160,6 +170,6 @@ mod tests {
     }
 
     fn chosen(clients: &[Client], routing: &Routing) -> Option<usize> {
-        choose(clients.iter().map(Client::candidate), routing)
+        choices(clients.iter().map(Client::candidate), routing).first().map(|choice| choice.at)
     }
 }

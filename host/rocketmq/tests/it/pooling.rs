@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_connector::{ReceiptSettler as _, SettleByReceipt};
-use tidegate_devbroker::{Call, Effect, Fault, Method, Profile, User};
-use tidegate_model::{Delivery, Handle, Receipt, SettleError, SettleFault, Verb};
+use tidegate_devbroker::{Call, Effect, Fault, Method, Profile, Topology, User};
+use tidegate_model::{Delivery, Handle, Receipt, Routing, SettleError, SettleFault, Verb};
 use tidegate_rocketmq::{AckClient, AckPool, AckScope, Endpoints, Fixed, Keys, Outgoing, TopicKind};
 use tokio::time::Instant;
 
@@ -226,7 +226,10 @@ async fn hiccups_and_restarts_are_outlived() {
 #[tokio::test]
 async fn an_endpoint_that_cannot_be_reached_fails_a_large_batch_soon() {
     let stage = Stage::start().await;
-    let pool = pool(&stage);
+    // A second proxy of the cluster that is down.
+    let mut both = client(&stage);
+    both.client.endpoints = reached(&format!("{};127.0.0.1:1", stage.broker.address()));
+    let pool = pool_of(&stage, vec![both]);
     let consumer = stage.consumer(stage.of("N", "GN", TopicKind::Normal)).await;
     send(&stage, "N", TopicKind::Normal, 1).await;
     let mut nowhere = receipt(&consumer.receive(1).await[0]);
@@ -262,6 +265,121 @@ async fn an_endpoint_of_the_users_own_wins_over_the_receipts() {
     let handle = renewed.expect("renewed").expect("a new handle");
     assert_eq!(&*handle.routing.endpoint, "127.0.0.1:1", "the receipt stays what it was");
     pool.settle(vec![entry((moved, Verb::Accept))]).await.remove(0).expect("acknowledged");
+    assert_eq!(stage.control.audit().unacked().count(), 0);
+    pool.close().await;
+    consumer.source.close().await;
+}
+
+/// A receipt is no reason to show one cluster the keys of another.
+#[tokio::test]
+async fn keys_do_not_go_where_only_a_receipt_says() {
+    let (ours, theirs) = (Stage::start().await, Stage::start().await);
+    let consumer = theirs.consumer(theirs.lite()).await;
+    theirs.send_lite("tenant-1", 1).await;
+    let foreign = receipt(&consumer.receive(1).await[0]);
+    let own_group = AckScope::Groups(vec![("".into(), "G".into())]);
+    let keyed = |name: &str, scope| {
+        let mut configured = AckClient { name: name.into(), scope, ..client(&ours) };
+        let secret = secrecy::SecretString::from("secret-of-ours");
+        configured.client.credentials = Arc::new(Fixed::new(Keys::new("key-of-ours", secret)));
+        configured
+    };
+    let pool = pool_of(&ours, vec![keyed("settler", AckScope::Namespace), keyed("source", own_group)]);
+    let before = theirs.control.requests().len();
+    for verb in [Verb::Accept, Verb::Renew(Duration::from_secs(30)), Verb::Release] {
+        let mut receipts = vec![foreign.clone()];
+        // One address of ours among them makes it no better.
+        let endpoint = format!("{};{}", ours.broker.address(), theirs.broker.address()).into();
+        receipts
+            .push(Receipt { routing: Routing { endpoint, ..foreign.routing.clone() }, ..foreign.clone() });
+        let batch = receipts.into_iter().map(|receipt| entry((receipt, verb.clone())));
+        for result in pool.settle(batch.collect()).await {
+            let error = result.expect_err("a stranger");
+            assert_eq!(error.fault, SettleFault::Refused, "{error}");
+            let address = theirs.broker.address().to_string();
+            assert!(error.detail.contains(&address) && error.detail.contains("`endpoints`"), "{error}");
+        }
+    }
+    let clients: HashSet<_> = theirs.control.requests()[before..]
+        .iter()
+        .filter(|seen| !matches!(seen.call, Call::ReceiveMessage { .. }))
+        .map(|seen| Arc::clone(&seen.client))
+        .collect();
+    let own: HashSet<_> =
+        theirs.control.requests()[..before].iter().map(|seen| Arc::clone(&seen.client)).collect();
+    assert!(clients.is_subset(&own), "the pool was there: {clients:?}");
+    assert_eq!(theirs.control.audit().unacked().count(), 1);
+    pool.close().await;
+    consumer.source.close().await;
+}
+
+/// In a cluster whose proxies each serve their own broker, receipts name brokers that no configuration does.
+#[tokio::test]
+async fn brokers_that_the_access_point_names_belong_to_it() {
+    let mut options = options();
+    options.more_listeners = vec![([127, 0, 0, 1], 0).into()];
+    options.topology = Topology::Local;
+    let stage = Stage::with(options).await;
+    let mut source = stage.lite();
+    source.fetch_concurrency = 2;
+    let consumer = stage.consumer(source).await;
+    for tenant in 0..20 {
+        stage.send_lite(&format!("tenant-{tenant}"), 1).await;
+    }
+    let other = stage.broker.addresses()[1].to_string();
+    let is_elsewhere = |delivery: &Delivery| *delivery.handle.routing.endpoint == *other;
+    let mut deliveries = Vec::new();
+    while !deliveries.iter().any(is_elsewhere) {
+        deliveries.extend(consumer.receive(1).await);
+    }
+    let pool = pool(&stage);
+    let results = pool.settle(by_receipt(&deliveries, &Verb::Accept)).await;
+    assert!(results.iter().all(Result::is_ok), "{results:?}");
+    // While the access point is away nothing is known of a stranger, and that is no refusal.
+    let mut away = client(&stage);
+    away.client.endpoints = reached("127.0.0.1:1");
+    let unable = pool_of(&stage, vec![away]);
+    let error = unable.settle(by_receipt(&deliveries[..1], &Verb::Accept)).await.remove(0).expect_err("away");
+    assert_eq!(error.fault, SettleFault::Broker, "{error}");
+    for pool in [pool, unable] {
+        pool.close().await;
+    }
+    consumer.source.close().await;
+}
+
+/// Asking an access point that never answers takes its time; who has nothing to do with it is answered meanwhile.
+#[tokio::test]
+async fn what_an_access_point_is_asked_about_keeps_nothing_else_waiting() {
+    let stage = Stage::start().await;
+    let consumer = stage.consumer(stage.lite()).await;
+    stage.send_lite("tenant-1", 1).await;
+    let here = receipt(&consumer.receive(1).await[0]);
+    let mut elsewhere = here.clone();
+    elsewhere.routing =
+        Routing { endpoint: "127.0.0.1:1".into(), group: "G-silent".into(), ..here.routing.clone() };
+    let mut lite_reject = here.clone();
+    lite_reject.topic = "U".into();
+    // Connections are made, and nobody is there.
+    let nobody = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let scope = AckScope::Groups(vec![("".into(), "G-silent".into())]);
+    let mut silent = AckClient { name: "silent".into(), scope, ..client(&stage) };
+    silent.client.endpoints = reached(&nobody.local_addr().expect("its address").to_string());
+    let pool = pool_of(&stage, vec![client(&stage), silent]);
+    let told = parking_lot::Mutex::new(Vec::new());
+    let batch = vec![
+        entry((elsewhere.clone(), Verb::Accept)),
+        entry((here, Verb::Accept)),
+        entry((elsewhere, Verb::Release)),
+        entry((lite_reject, Verb::Reject { reason: "poison".into() })),
+    ];
+    pool.settle_each(batch, &|some| told.lock().extend(some)).await;
+    let told = told.into_inner();
+    let places: Vec<_> = told.iter().map(|(at, _)| *at).collect();
+    assert_eq!(places, [3, 1, 0, 2], "who waits for nobody comes first: {told:?}");
+    assert_eq!(told[1].1, Ok(None));
+    for (_, result) in &told[2..] {
+        assert_eq!(result.as_ref().expect_err("nobody said").fault, SettleFault::Broker);
+    }
     assert_eq!(stage.control.audit().unacked().count(), 0);
     pool.close().await;
     consumer.source.close().await;
@@ -476,6 +594,10 @@ fn pool_of(stage: &Stage, clients: Vec<AckClient>) -> AckPool {
 /// One for everything.
 fn client(stage: &Stage) -> AckClient {
     AckClient { name: "pool".into(), client: stage.client(), scope: AckScope::Namespace, endpoint: None }
+}
+
+fn reached(text: &str) -> Endpoints {
+    Endpoints::parse(text).expect("endpoints")
 }
 
 fn entry((receipt, verb): (Receipt, Verb)) -> SettleByReceipt {
