@@ -162,6 +162,28 @@ impl<'a> Connector<'a> {
 }
 
 impl Role {
+    /// All of them, in the order in which people meet them.
+    pub const ALL: [Self; 3] = [Self::Source, Self::Sink, Self::Settler];
+
+    /// The first part of its sections' headers.
+    #[must_use]
+    pub const fn section(self) -> &'static str {
+        match self {
+            Self::Source => "sources",
+            Self::Sink => "sinks",
+            Self::Settler => "settlers",
+        }
+    }
+
+    /// What the key `connector` of such a section says.
+    pub(crate) const fn connector_summary(self) -> &'static str {
+        match self {
+            Self::Source => "The connector that the messages come through.",
+            Self::Sink => "The connector that the messages leave through.",
+            Self::Settler => "The connector whose receipts are settled.",
+        }
+    }
+
     /// The connector's side that is read in this role.
     #[must_use]
     pub const fn side(self) -> Side {

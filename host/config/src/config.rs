@@ -75,11 +75,46 @@ pub enum LoadError {
     Invalid(Errors),
 }
 
+/// What a text makes.
+#[derive(Debug)]
+pub enum Draft {
+    /// A valid configuration.
+    Whole(Box<Config>),
+    /// One with mistakes.
+    Flawed {
+        /// What is valid. Sections may be missing that others name; `None` when the text or its `[host]` cannot be read.
+        valid: Option<Box<Config>>,
+        /// Every mistake.
+        errors: Errors,
+    },
+}
+
+impl Draft {
+    /// The valid configuration.
+    ///
+    /// # Errors
+    /// Every mistake.
+    pub fn finish(self) -> Result<Config, Errors> {
+        match self {
+            Self::Whole(config) => Ok(*config),
+            Self::Flawed { errors, .. } => Err(errors),
+        }
+    }
+}
+
 /// Reads and checks a configuration file.
 ///
 /// # Errors
 /// When the file cannot be read, or with every mistake in it.
 pub fn load(path: &Path, catalog: &Catalog<'_>) -> Result<Config, LoadError> {
+    draft(path, catalog)?.finish().map_err(LoadError::Invalid)
+}
+
+/// Reads a configuration file for those who look at what is valid although there are mistakes.
+///
+/// # Errors
+/// When the file cannot be read, never [`LoadError::Invalid`].
+pub fn draft(path: &Path, catalog: &Catalog<'_>) -> Result<Draft, LoadError> {
     let read = |source| LoadError::Read { path: path.to_owned(), source };
     let bytes = files::read(path, TEXT_BYTES_MAX).map_err(|error| match error {
         ReadError::Io(source) => read(source),
@@ -90,7 +125,7 @@ pub fn load(path: &Path, catalog: &Catalog<'_>) -> Result<Config, LoadError> {
         let line = bytes[..error.valid_up_to()].iter().filter(|byte| **byte == b'\n').count() + 1;
         LoadError::NotText { path: path.to_owned(), line }
     })?;
-    parse(&path.display().to_string(), text, catalog).map_err(LoadError::Invalid)
+    Ok(sketch(&path.display().to_string(), text, catalog))
 }
 
 /// Checks a configuration. `file` is its name for people, and its directory is where relative paths count from.
@@ -98,12 +133,16 @@ pub fn load(path: &Path, catalog: &Catalog<'_>) -> Result<Config, LoadError> {
 /// # Errors
 /// Every mistake in it.
 pub fn parse(file: &str, text: &str, catalog: &Catalog<'_>) -> Result<Config, Errors> {
+    sketch(file, text, catalog).finish()
+}
+
+fn sketch(file: &str, text: &str, catalog: &Catalog<'_>) -> Draft {
     let mut reporter = Reporter::new(file, text);
     let config = Document::read(&mut reporter)
         .and_then(|document| read(&mut reporter, document, base_dir(file), catalog));
-    match config {
-        Some(config) if reporter.count() == 0 => Ok(config),
-        _ => Err(Errors::new(reporter.into_errors())),
+    match config.map(Box::new) {
+        Some(config) if reporter.count() == 0 => Draft::Whole(config),
+        valid => Draft::Flawed { valid, errors: Errors::new(reporter.into_errors()) },
     }
 }
 

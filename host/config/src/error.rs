@@ -58,7 +58,10 @@ pub enum Problem {
     )]
     Empty,
     /// It has no flow, so there is nothing to do.
-    #[error("no flow is configured; add a [flows.NAME] with its `source` and its `sink`")]
+    #[error(
+        "no flow is configured; add a [flows.NAME] with its `source` and its `sink`, or, for a host that only settles, a \
+         [settlers.NAME] and a sink with `connector = \"handoff\"`"
+    )]
     NoFlows,
     /// No such section.
     #[error("is not a section; {}", did_you_mean(*nearest, "the sections are", known))]

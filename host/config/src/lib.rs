@@ -20,10 +20,13 @@ mod secrets;
 mod sections;
 
 pub use catalog::{Catalog, Connector, Role, Unsupported};
-pub use config::{Config, EXAMPLE, LoadError, TEXT_BYTES_MAX, load, parse};
+pub use config::{Config, Draft, EXAMPLE, LoadError, TEXT_BYTES_MAX, draft, load, parse};
 pub use error::{Error, Errors, Oddity, Place, Problem, Warning};
 pub use plan::{Change, ReloadPlan, plan};
-pub use reference::{reference, reference_json, section_reference, section_reference_json};
+pub use reference::{
+    reference, reference_json, role_reference, role_reference_json, role_summary, section_reference,
+    section_reference_json,
+};
 pub use secrets::{Environment, ProcessEnvironment, SecretError, SecretErrors};
 pub use sections::{
     AckMode, Exhausted, FLOW_TABLE, Flow, Grants, HOST_TABLE, Host, KeyBy, Limits, LogFormat, LogLevel, Mode,

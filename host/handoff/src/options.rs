@@ -38,8 +38,9 @@ pub const TABLE: Table = Table {
             "tokens-file",
             Kind::Path,
             Default::None,
-            "TOML file with bearer tokens: `[tokens.NAME]` with `token` or the `sha256` of it, and `flows`, the names of those \
-             that it is for; without them it is for all. An edit is in force within seconds.",
+            "TOML file with bearer tokens: `[tokens.NAME]` with `token`, of 16 characters or more, or the `sha256` of it in 64 \
+             hexadecimal digits, and `flows`, the names of those that it is for; without them it is for all. An edit is in \
+             force within seconds.",
         ),
         option(
             "max-held",

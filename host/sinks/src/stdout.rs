@@ -13,7 +13,7 @@ use crate::parts::Recorder;
 /// Its options: none.
 pub const STDOUT: Table = Table {
     connector: "stdout",
-    summary: "Writes one JSON object a line to standard output: value, metadata, receipt.",
+    summary: "Writes one JSON object a line to standard output: value, metadata, receipt. When nobody reads it any more, the flow fails.",
     options: &[],
 };
 

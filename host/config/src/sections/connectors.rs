@@ -103,11 +103,7 @@ fn read_identifier<'a>(
     let identifier = match block.take(KEY) {
         Some(Raw::Text(identifier)) => identifier,
         None => {
-            let summary = match role {
-                Role::Source => "The connector that the messages come through.",
-                Role::Sink => "The connector that the messages leave through.",
-                Role::Settler => "The connector whose receipts are settled.",
-            };
+            let summary = role.connector_summary();
             reporter.at_key(block, KEY, Problem::Missing { summary });
             return None;
         }

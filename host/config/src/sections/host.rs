@@ -23,8 +23,9 @@ pub const HOST_TABLE: Table = Table {
             default: Default::None,
             side: Side::Both,
             secret: false,
-            summary: "The file with the key of the fleet's receipts: 64 hexadecimal digits. Hosts with the same key settle each \
-                      other's receipts. Without it `receipt.key` in the state directory, made at the first start.",
+            summary: "The file with the key of the fleet's receipts: 64 hexadecimal digits, as `openssl rand -hex 32 > FILE` makes \
+                      them. Hosts with the same key settle each other's receipts. Without it `receipt.key` in the state \
+                      directory, made at the first start.",
         },
         option("admin-listen", Kind::Text, "127.0.0.1:9640", "Address and port of the admin HTTP API."),
         option(

@@ -3,11 +3,12 @@
 use anyhow::anyhow;
 use serde_json::Value;
 use tidegate_config::{
-    SECTIONS, Section, reference, reference_json, section_reference, section_reference_json,
+    Role, SECTIONS, Section, reference, reference_json, role_reference, role_reference_json, role_summary,
+    section_reference, section_reference_json,
 };
 use tidegate_connector::options::{Table, nearest};
 
-use crate::catalog::CONNECTORS;
+use crate::catalog::{CATALOG, CONNECTORS};
 use crate::cli::OptionsArgs;
 use crate::exit::Failure;
 use crate::output::Output;
@@ -15,6 +16,8 @@ use crate::output::Output;
 /// What has keys.
 enum Place {
     Section(&'static Section),
+    /// Sections whose keys are those of a connector.
+    Role(Role),
     Connector(&'static Table),
 }
 
@@ -32,10 +35,10 @@ fn list(output: &Output) {
         return;
     }
     let width = places().map(|place| place.name().len()).max().unwrap_or(0);
-    let table = |place: Place| output.data(&format!("  {:width$}  {}", place.name(), place.table().summary));
+    let table = |place: Place| output.data(&format!("  {:width$}  {}", place.name(), place.summary()));
     output.data("Sections:");
-    SECTIONS.iter().map(Place::Section).for_each(table);
-    output.data("Connectors, for [sources.NAME] and [sinks.NAME]:");
+    sections().for_each(table);
+    output.data("Connectors, for [sources.NAME], [sinks.NAME] and [settlers.NAME]:");
     connectors().for_each(table);
 }
 
@@ -60,7 +63,11 @@ fn find(name: &str) -> Result<Place, Failure> {
 }
 
 fn places() -> impl Iterator<Item = Place> {
-    SECTIONS.iter().map(Place::Section).chain(connectors())
+    sections().chain(connectors())
+}
+
+fn sections() -> impl Iterator<Item = Place> {
+    SECTIONS.iter().map(Place::Section).chain(Role::ALL.into_iter().map(Place::Role))
 }
 
 fn connectors() -> impl Iterator<Item = Place> {
@@ -68,20 +75,26 @@ fn connectors() -> impl Iterator<Item = Place> {
 }
 
 impl Place {
-    const fn table(&self) -> &'static Table {
+    const fn name(&self) -> &'static str {
         match self {
-            Self::Section(section) => section.table,
-            Self::Connector(table) => table,
+            Self::Section(section) => section.table.connector,
+            Self::Role(role) => role.section(),
+            Self::Connector(table) => table.connector,
         }
     }
 
-    const fn name(&self) -> &'static str {
-        self.table().connector
+    const fn summary(&self) -> &'static str {
+        match self {
+            Self::Section(section) => section.table.summary,
+            Self::Role(role) => role_summary(*role),
+            Self::Connector(table) => table.summary,
+        }
     }
 
     fn text(&self) -> String {
         match self {
             Self::Section(section) => section_reference(section),
+            Self::Role(role) => role_reference(&CATALOG, *role),
             Self::Connector(table) => reference(table),
         }
     }
@@ -89,6 +102,7 @@ impl Place {
     fn json(&self) -> Value {
         match self {
             Self::Section(section) => section_reference_json(section),
+            Self::Role(role) => role_reference_json(&CATALOG, *role),
             Self::Connector(table) => reference_json(table),
         }
     }
