@@ -121,6 +121,19 @@ impl Rights {
         Ok(bytes)
     }
 
+    /// The flows that tokens are for, each with the token's name.
+    pub(crate) fn flows(&self) -> Vec<(Arc<str>, String)> {
+        let Some(callers) = &self.callers else { return Vec::new() };
+        let callers = callers.read();
+        let named =
+            callers.by_digest.values().filter_map(|caller| Some((&caller.name, caller.flows.as_ref()?)));
+        let mut flows: Vec<_> = named
+            .flat_map(|(name, flows)| flows.iter().map(move |flow| (Arc::clone(name), flow.clone())))
+            .collect();
+        flows.sort();
+        flows
+    }
+
     /// Who comes with this `authorization`.
     pub(crate) fn admit(&self, authorization: Option<&[u8]>) -> Result<Caller, Stranger> {
         let Some(callers) = &self.callers else {
@@ -192,7 +205,8 @@ fn digest_of(token: &str) -> [u8; 32] {
 
 fn parse_hex(text: &str) -> Option<[u8; 32]> {
     let mut bytes = [0; 32];
-    if text.len() != 64 || !text.is_ascii() {
+    // A sign would pass for a digit below.
+    if text.len() != 64 || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         return None;
     }
     for (at, byte) in bytes.iter_mut().enumerate() {

@@ -416,18 +416,19 @@ where
 }
 
 impl ServiceOptions {
-    /// Looks at the files that the options name.
-    ///
-    /// # Errors
-    /// The first that cannot be used, in a sentence.
-    pub fn check_files(&self) -> Result<(), FilesError> {
-        if let Some(files) = &self.tls {
-            tls::acceptor(files)?;
-        }
-        if let Some(path) = &self.tokens_file {
-            Rights::load(path)?;
-        }
-        Ok(())
+    /// Looks at the files that the options name: gives every one that cannot be used.
+    #[must_use]
+    pub fn check_files(&self) -> Vec<FilesError> {
+        let tls = self.tls.as_ref().and_then(|files| tls::acceptor(files).err());
+        let tokens = self.tokens_file.as_ref().and_then(|path| Rights::load(path).err());
+        tls.map(FilesError::Tls).into_iter().chain(tokens.map(FilesError::Tokens)).collect()
+    }
+
+    /// The flows that tokens are for, each with the token's name; those of a file that cannot be used are none.
+    #[must_use]
+    pub fn flows_of_tokens(&self) -> Vec<(Arc<str>, String)> {
+        let rights = self.tokens_file.as_ref().and_then(|path| Rights::load(path).ok());
+        rights.map(|rights| rights.flows()).unwrap_or_default()
     }
 }
 

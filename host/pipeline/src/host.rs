@@ -2,6 +2,7 @@
 
 mod downstream;
 mod policies;
+mod preparation;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,13 +14,13 @@ use tidegate_connector::options::OptionError;
 use tidegate_connector::{Clock, Sink};
 use tidegate_lease::{RenewalOptions, Valves};
 use tidegate_policy::{Comparison, EngineError, Header, PolicyHost, PolicyStatus, ReloadError, ReloadReport};
-use tidegate_rocketmq::{ConnectError, SourceOptions};
+use tidegate_rocketmq::ConnectError;
 use tidegate_telemetry::Telemetry;
 
 use self::downstream::Downstream;
-pub use self::downstream::ack_clients;
 pub use self::policies::{Resolvers, engine_options, policy_spec, policy_specs};
 use self::policies::{resolve_keys, start_policies, update};
+pub use self::preparation::{Mistake, Mistakes, Preparation};
 use crate::flow::{
     ControlError, Flow, FlowOptions, FlowParts, FlowState, FlowStatus, Recording, RecordingOptions, Tap,
     TapOptions, TooManyOnlookers,
@@ -68,30 +69,9 @@ pub enum StartError {
     /// The state directory.
     #[error("the host has no identity")]
     Identity(#[source] IdentityError),
-    /// A source's options contradict each other.
-    #[error("source `{source_name}`: {}", list(errors))]
-    Options {
-        /// The source.
-        source_name: Arc<str>,
-        /// Every mistake.
-        errors: Vec<OptionError>,
-    },
-    /// A sink's options contradict each other.
-    #[error("sink `{sink}`: {}", list(errors))]
-    SinkOptions {
-        /// The sink.
-        sink: Arc<str>,
-        /// Every mistake.
-        errors: Vec<OptionError>,
-    },
-    /// A settler's options contradict each other.
-    #[error("settler `{settler}`: {}", list(errors))]
-    SettlerOptions {
-        /// The settler.
-        settler: Arc<str>,
-        /// Every mistake.
-        errors: Vec<OptionError>,
-    },
+    /// The configuration, or what it names on this machine.
+    #[error(transparent)]
+    Preparation(Mistakes),
     /// A source cannot be used at all.
     #[error(transparent)]
     Connect(Box<ConnectError>),
@@ -110,14 +90,6 @@ pub enum StartError {
     /// What settles receipts.
     #[error(transparent)]
     Settler(Box<tidegate_rocketmq::AckPoolError>),
-    /// A connector that this build does not have in that place.
-    #[error("`{connector}` cannot be used as a {role} here")]
-    Connector {
-        /// The connector.
-        connector: Arc<str>,
-        /// Source or sink.
-        role: &'static str,
-    },
     /// A policy that must be loaded is not.
     #[error("policy `{policy}` is not loaded: {reason}")]
     Policy {
@@ -133,12 +105,8 @@ impl StartError {
     #[must_use]
     pub const fn is_config(&self) -> bool {
         match self {
-            Self::Options { .. }
-            | Self::SinkOptions { .. }
-            | Self::SettlerOptions { .. }
-            | Self::Connector { .. }
-            | Self::Policy { .. }
-            | Self::Settler(_) => true,
+            Self::Preparation(_) | Self::Policy { .. } | Self::Settler(_) => true,
+            Self::Identity(error) => error.is_config(),
             Self::Handoff(error) => error.is_config(),
             _ => false,
         }
@@ -169,13 +137,14 @@ impl Host {
         telemetry: &Telemetry,
         mut extras: Extras,
     ) -> Result<Self, StartError> {
+        let prepared = Preparation::beside(config, &extras).map_err(StartError::Preparation)?;
         let identity = match extras.identity.take() {
             Some(identity) => identity,
             None => Identity::load(&config.host.state_dir, config.host.receipt_key_file.as_deref())
                 .map_err(StartError::Identity)?,
         };
         let policies = start_policies(config, clock, telemetry.clone()).await?;
-        let downstream = Downstream::start(config, identity, &policies, clock, telemetry).await?;
+        let downstream = Downstream::start(prepared, identity, &policies, clock, telemetry).await?;
         let mut host = Self { policies, flows: Vec::new(), downstream, clock, telemetry: telemetry.clone() };
         if extras.require_policies {
             host.require_policies()?;
@@ -358,8 +327,7 @@ impl Host {
         let (clock, telemetry) = (self.clock, &self.telemetry);
         // The configuration has been checked: what a flow names is there.
         let flow = &config.flows[name];
-        let source = &config.sources[&flow.source];
-        let mut source_options = source_options(&flow.source, source)?;
+        let mut source_options = self.downstream.prepared().sources[&flow.source].clone();
         resolve_keys(&self.policies, &mut source_options)?;
         let workers = source_options.fetch_concurrency;
         let batch_max = source_options.messages_max;
@@ -435,21 +403,6 @@ fn key_rule(key: &KeyBy) -> KeyRule {
         KeyBy::Property(name) => KeyRule::Property((**name).into()),
         KeyBy::RecordKey => KeyRule::RecordKey,
     }
-}
-
-/// The typed options of a source.
-///
-/// # Errors
-/// When its connector is no source, or with every mistake that its option table alone cannot see.
-pub fn source_options(
-    name: &Arc<str>,
-    source: &tidegate_config::Source,
-) -> Result<SourceOptions, StartError> {
-    if *source.connector != *tidegate_rocketmq::TABLE.connector {
-        return Err(StartError::Connector { connector: Arc::clone(&source.connector), role: "source" });
-    }
-    SourceOptions::from_values(&source.values)
-        .map_err(|errors| StartError::Options { source_name: Arc::clone(name), errors })
 }
 
 fn list(errors: &[OptionError]) -> String {

@@ -15,8 +15,8 @@ pub use flow::{
     RecordingOptions, Tap, TapOptions, TooManyOnlookers, Totals,
 };
 pub use host::{
-    DrainReport, Extras, Host, Resolvers, StartError, ack_clients, engine_options, policy_spec, policy_specs,
-    source_options,
+    DrainReport, Extras, Host, Mistake, Mistakes, Preparation, Resolvers, StartError, engine_options,
+    policy_spec, policy_specs,
 };
-pub use identity::{Identity, IdentityError};
+pub use identity::{Identity, IdentityError, KeyError};
 pub use key::KeyRule;

@@ -15,10 +15,11 @@ use tokio_stream::wrappers::ReceiverStream;
 use crate::connect;
 use crate::consumer::{probe_wildcard, role_of};
 use crate::core::Core;
+use crate::credentials::Purpose;
 use crate::endpoints::Endpoints;
-use crate::fault::{CallError, Method, Reason, bind_group};
+use crate::fault::{CallError, Method, Reason, Subject, bind_group};
 use crate::health::{Wildcard, raise_event_count};
-use crate::options::{SourceOptions, Tls, TopicKind, Trust};
+use crate::options::{ClientOptions, SourceOptions, Tls, TopicKind, Trust};
 use crate::peer::Peer;
 use crate::profile::{Profile, Subscription};
 use crate::session::{ClientKind, Role};
@@ -90,6 +91,55 @@ impl fmt::Display for CheckReport {
     }
 }
 
+/// Looks at everything that a settler needs and that can be asked without a receipt: the road, its TLS and the keys. Ends
+/// within some request timeouts.
+pub async fn check_client(options: &ClientOptions, clock: Clock, telemetry: Telemetry) -> CheckReport {
+    let mut report = CheckReport::default();
+    let subject = Subject {
+        access_point: Arc::clone(options.endpoints.text()),
+        endpoint: None,
+        topic: None,
+        group: None,
+        topic_kind: None,
+        names: options.names,
+    };
+    let core = Core::new(options, subject, Purpose::Consume, clock, telemetry, Arc::from("check"));
+    let core = match core {
+        Ok(core) => core,
+        Err(error) => {
+            report.fail("setup", with_causes(&error));
+            return report;
+        }
+    };
+    let access_point = match core.access_point() {
+        Ok(peer) => peer,
+        Err(error) => {
+            report.fail("reach", with_causes(&error));
+            return report;
+        }
+    };
+    // Settings without a topic and without a group are about nobody: what is looked at is who sends them.
+    let profile = Profile::producer();
+    let exchanged = exchange(&core, &profile, &access_point, ClientKind::Producer).await;
+    if !check_road(&core, options, exchanged.as_ref().err(), &mut report) {
+        return report;
+    }
+    match exchanged {
+        Ok(stream) => {
+            report.good(
+                "access",
+                "the keys, if any, are taken; what they may settle is only seen with the receipts of a group",
+            );
+            // The report stands; whether the server hears our leave or notices it later is the same.
+            let _ = access_point.terminate(profile.termination(&core)).await;
+            drop(stream);
+        }
+        Err(error) if error.reason() == Reason::Access => report.fail("access", error.to_string()),
+        Err(error) => report.fail("session", error.to_string()),
+    }
+    report
+}
+
 /// Looks at everything that a source needs. Ends within some request timeouts.
 pub async fn check(options: &SourceOptions, clock: Clock, telemetry: Telemetry) -> CheckReport {
     let mut report = CheckReport::default();
@@ -135,27 +185,8 @@ async fn check_route(
     };
     let topic = core.resource(&options.topic);
     let result = access_point.query_route(topic, &core.endpoints).await;
-    let reason = result.as_ref().err().map(CallError::reason);
-    if let (Some(Reason::Unreachable | Reason::TimedOut | Reason::NotAProxy), Err(error)) = (reason, &result)
-    {
-        report.fail("reach", error.to_string());
+    if !check_road(core, &options.client, result.as_ref().err(), report) {
         return None;
-    }
-    if let (Some(Reason::TlsMismatch | Reason::TlsFailed), Err(error)) = (reason, &result) {
-        report.good("reach", format!("{} takes connections", core.endpoints));
-        report.fail("tls", error.to_string());
-        return None;
-    }
-    report.good("reach", format!("{} answers gRPC", core.endpoints));
-    match &options.client.tls {
-        Tls::Off => report.good("tls", "off, as chosen"),
-        Tls::On { trust: Trust::Anyone, .. } => {
-            report.warn(
-                "tls",
-                "on, but any certificate is accepted: whoever stands on the road can read everything",
-            );
-        }
-        Tls::On { .. } => report.good("tls", "on, and the server's certificate is trusted"),
     }
     match result {
         Err(error) if error.reason() == Reason::Access => {
@@ -168,6 +199,39 @@ async fn check_route(
         }
         Ok(queues) => read_route(options, queues, report),
     }
+}
+
+/// What a first call tells about the road to the access point and its TLS. False when it does not lead there.
+fn check_road(
+    core: &Core,
+    options: &ClientOptions,
+    error: Option<&CallError>,
+    report: &mut CheckReport,
+) -> bool {
+    let endpoints = &core.endpoints;
+    match (error.map(CallError::reason), error) {
+        (Some(Reason::Unreachable | Reason::TimedOut | Reason::NotAProxy), Some(error)) => {
+            report.fail("reach", error.to_string());
+            return false;
+        }
+        (Some(Reason::TlsMismatch | Reason::TlsFailed), Some(error)) => {
+            report.good("reach", format!("{endpoints} takes connections"));
+            report.fail("tls", error.to_string());
+            return false;
+        }
+        _ => report.good("reach", format!("{endpoints} answers gRPC")),
+    }
+    match &options.tls {
+        Tls::Off => report.good("tls", "off, as chosen"),
+        Tls::On { trust: Trust::Anyone, .. } => {
+            report.warn(
+                "tls",
+                "on, but any certificate is accepted: whoever stands on the road can read everything",
+            );
+        }
+        Tls::On { .. } => report.good("tls", "on, and the server's certificate is trusted"),
+    }
+    true
 }
 
 fn read_route(

@@ -29,6 +29,7 @@ use tokio::sync::Mutex;
 use tokio::task::JoinError;
 
 pub use self::options::{FILE, FileOptions};
+use self::place::Place;
 use self::writer::{Note, Writer, Written};
 use crate::parts::{Lateness, Recorder, SinkParts};
 use crate::trouble::Trouble;
@@ -61,12 +62,25 @@ pub enum FileError {
         lock: PathBuf,
     },
     /// The lock cannot be taken.
-    #[error("`{}` cannot be made or locked: {source}", path.display())]
+    #[error("`{}` cannot be made or locked: {problem}", path.display())]
     Lock {
         /// The lock.
         path: PathBuf,
         /// Why.
-        source: io::Error,
+        problem: io::Error,
+    },
+    /// Its directory is not there.
+    #[error(
+        "the directory `{}` of `{}` cannot be used: {problem}; the host does not make it",
+        directory.display(), path.display()
+    )]
+    NoDirectory {
+        /// The file.
+        path: PathBuf,
+        /// Where it was to be.
+        directory: PathBuf,
+        /// Why.
+        problem: io::Error,
     },
     /// There is a directory, a pipe, a device.
     #[error("`{}` is no regular file", path.display())]
@@ -75,46 +89,46 @@ pub enum FileError {
         path: PathBuf,
     },
     /// It cannot be opened.
-    #[error("`{}` cannot be opened: {source}", path.display())]
+    #[error("`{}` cannot be opened: {problem}", path.display())]
     Open {
         /// The file.
         path: PathBuf,
         /// Why.
-        source: io::Error,
+        problem: io::Error,
     },
     /// It cannot be written.
-    #[error("`{}` cannot be written: {source}", path.display())]
+    #[error("`{}` cannot be written: {problem}", path.display())]
     Write {
         /// The file.
         path: PathBuf,
         /// Why.
-        source: io::Error,
+        problem: io::Error,
     },
     /// The disk did not take it.
-    #[error("`{}` cannot be brought to the disk: {source}", path.display())]
+    #[error("`{}` cannot be brought to the disk: {problem}", path.display())]
     Sync {
         /// The file.
         path: PathBuf,
         /// Why.
-        source: io::Error,
+        problem: io::Error,
     },
     /// It cannot be set aside.
-    #[error("`{}` cannot be renamed to `{}`: {source}", path.display(), to.display())]
+    #[error("`{}` cannot be renamed to `{}`: {problem}", path.display(), to.display())]
     Rotate {
         /// The file.
         path: PathBuf,
         /// Its new name.
         to: PathBuf,
         /// Why.
-        source: io::Error,
+        problem: io::Error,
     },
     /// The directory cannot be read or brought to the disk.
-    #[error("the directory `{}` cannot be read or brought to the disk: {source}", path.display())]
+    #[error("the directory `{}` cannot be read or brought to the disk: {problem}", path.display())]
     Directory {
         /// The directory.
         path: PathBuf,
         /// Why.
-        source: io::Error,
+        problem: io::Error,
     },
     /// Somebody took it away while it was written to.
     #[error("`{}` was moved or removed by somebody else again and again", path.display())]
@@ -128,9 +142,9 @@ impl FileError {
     /// Whether it is a mistake of whoever chose the place, and not a trouble that passes.
     fn is_mistake(&self) -> bool {
         match self {
-            Self::Locked { .. } | Self::NotAFile { .. } => true,
-            Self::Lock { source, .. } | Self::Open { source, .. } => matches!(
-                source.kind(),
+            Self::Locked { .. } | Self::NoDirectory { .. } | Self::NotAFile { .. } => true,
+            Self::Lock { problem, .. } | Self::Open { problem, .. } => matches!(
+                problem.kind(),
                 io::ErrorKind::NotFound
                     | io::ErrorKind::NotADirectory
                     | io::ErrorKind::PermissionDenied
@@ -170,6 +184,19 @@ struct Desk {
     draining: bool,
     /// Whether the inbox has ended.
     ended: bool,
+}
+
+impl FileOptions {
+    /// Looks whether a file can be written at the place, and makes nothing there. Answers the file as the system knows it,
+    /// with links followed. Whether somebody else writes to it is only seen by [`OpenFile::open`].
+    ///
+    /// # Errors
+    /// As [`OpenFile::open`].
+    pub fn check_place(&self) -> Result<PathBuf, FileError> {
+        let place = Place::resolve(&self.path)?;
+        place.look_ahead()?;
+        Ok(place.file().to_owned())
+    }
 }
 
 impl OpenFile {

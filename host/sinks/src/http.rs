@@ -113,6 +113,29 @@ struct Courier {
     client: Client,
 }
 
+impl HttpOptions {
+    /// Looks at the CA file, or else at the system's roots, when the origin wants TLS, and at the secrets, which were looked
+    /// up. Connects to nothing.
+    ///
+    /// # Errors
+    /// As [`Http::open`].
+    pub fn check(&self) -> Result<(), HttpError> {
+        self.prepare().map(drop)
+    }
+
+    fn prepare(&self) -> Result<Client, HttpError> {
+        let is_reference = |value: &Template| {
+            !value.is_literal() && ["env:", "file:"].iter().any(|prefix| value.as_str().starts_with(prefix))
+        };
+        if let Some((name, _)) = self.headers.iter().find(|(_, value)| is_reference(value)) {
+            return Err(HttpError::Unresolved { name: name.as_str().into() });
+        }
+        request::authorization(self).map_err(|_| HttpError::Authorization)?;
+        let tls = self.origin.is_https().then(|| tls::config(self.tls_ca_file.as_deref())).transpose()?;
+        Client::new(&self.origin, tls, self.concurrency.max(1))
+    }
+}
+
 impl Http {
     /// Reads the CA file and prepares; connects to nothing.
     ///
@@ -120,14 +143,7 @@ impl Http {
     /// When the CA file cannot be used or a secret that was looked up cannot be sent.
     pub fn open(parts: SinkParts, options: &HttpOptions) -> Result<Self, HttpError> {
         let SinkParts { name, source, issuer, clock, telemetry } = parts;
-        let is_reference = |value: &Template| {
-            !value.is_literal() && ["env:", "file:"].iter().any(|prefix| value.as_str().starts_with(prefix))
-        };
-        if let Some((name, _)) = options.headers.iter().find(|(_, value)| is_reference(value)) {
-            return Err(HttpError::Unresolved { name: name.as_str().into() });
-        }
-        let tls =
-            options.origin.is_https().then(|| tls::config(options.tls_ca_file.as_deref())).transpose()?;
+        let client = options.prepare()?;
         let rules = Rules {
             concurrency: options.concurrency.max(1),
             batch_max: options.batch_max.max(1),
@@ -145,7 +161,7 @@ impl Http {
             timeout: options.timeout,
             requests: Requests::new(options, recorder).ok_or(HttpError::Authorization)?,
             secrets: secrets_of(options),
-            client: Client::new(&options.origin, tls, rules.concurrency)?,
+            client,
         };
         Ok(Self {
             name,

@@ -2,15 +2,14 @@
 
 use std::path::Path;
 
-use anyhow::anyhow;
-use tidegate_config::{Catalog, Config, Connector, LoadError, ProcessEnvironment, Role};
+use tidegate_config::{Catalog, Config, Connector, Draft, LoadError, ProcessEnvironment, Role};
 use tidegate_connector::options::{OptionError, Values};
 use tidegate_handoff::ServiceOptions;
-use tidegate_pipeline::source_options;
+use tidegate_pipeline::Preparation;
 use tidegate_rocketmq::{ClientOptions, SinkOptions, SourceOptions};
 use tidegate_sinks::{FileOptions, HttpOptions};
 
-use crate::exit::Failure;
+use crate::exit::{Failure, Invalid};
 
 /// Every connector.
 pub(crate) const CONNECTORS: &[Connector<'static>] = &[
@@ -32,51 +31,38 @@ pub(crate) fn load(path: &Path) -> Result<Config, Failure> {
     Ok(config)
 }
 
-/// Looks at the certificates, keys and tokens that connectors name. They are used when a host starts, and whether they
-/// can be is a question of the configuration.
-pub(crate) fn check_tls_files(path: &Path, config: &Config) -> Result<(), Failure> {
-    let mut mistakes = Vec::new();
-    for (name, source) in &config.sources {
-        let options = source_options(name, source).map_err(Failure::config)?;
-        let errors = tidegate_rocketmq::check_tls_files(&options.client);
-        mistakes.extend(errors.iter().map(|error| format!("sources.{name}: {error}")));
-    }
-    let settlers = config.settlers.iter().map(|(name, settler)| ("settlers", name, &settler.values));
-    let sinks =
-        config.sinks.iter().filter(|(_, sink)| *sink.connector == *tidegate_rocketmq::TABLE.connector);
-    let sinks = sinks.map(|(name, sink)| ("sinks", name, &sink.values));
-    for (section, name, values) in settlers.chain(sinks) {
-        // The options were found to be right when the configuration was read.
-        let Ok(client) = ClientOptions::from_values(values) else { continue };
-        let errors = tidegate_rocketmq::check_tls_files(&client);
-        mistakes.extend(errors.iter().map(|error| format!("{section}.{name}: {error}")));
-    }
-    for (name, sink) in &config.sinks {
-        if *sink.connector == *tidegate_handoff::TABLE.connector
-            && let Ok(options) = ServiceOptions::from_values(&sink.values)
-            && let Err(error) = options.check_files()
-        {
-            mistakes.push(format!("sinks.{name}: {error}"));
+/// Reads a configuration that a host is to run with: secrets and everything that it names on this machine included. What
+/// is wrong is told together, whatever kind it is.
+pub(crate) fn ready(path: &Path) -> Result<(Config, Preparation), Failure> {
+    let mut invalid = Invalid::new(path.to_owned());
+    let mut config = match tidegate_config::draft(path, &CATALOG).map_err(Failure::config)? {
+        Draft::Whole(config) => Some(config),
+        Draft::Flawed { valid, errors } => {
+            invalid.errors = Some(errors);
+            valid
         }
-        if *sink.connector == *tidegate_sinks::HTTP.connector
-            && let Ok(options) = HttpOptions::from_values(&sink.values)
-            && let Err(error) = options.check_tls_file()
-        {
-            mistakes.push(format!("sinks.{name}: {error}"));
-        }
+    };
+    if let Some(config) = &mut config {
+        invalid.secrets = config.resolve_secrets(&ProcessEnvironment).err();
     }
-    if mistakes.is_empty() {
-        return Ok(());
+    match config {
+        Some(config) if invalid.is_empty() => match Preparation::of(&config) {
+            Ok(prepared) => return Ok((*config, prepared)),
+            Err(mistakes) => invalid.mistakes = mistakes.into(),
+        },
+        Some(config) => invalid.mistakes = Preparation::mistakes_in_part(&config),
+        None => {}
     }
-    let file = path.display();
-    Err(Failure::config(anyhow!("`{file}` names files that cannot be used:\n{}", mistakes.join("\n"))))
+    Err(Failure::Invalid(Box::new(invalid)))
 }
 
 /// Reads and checks a configuration.
 pub(crate) fn read(path: &Path) -> Result<Config, Failure> {
     tidegate_config::load(path, &CATALOG).map_err(|error| match error {
         // The errors stand for themselves, one a line.
-        LoadError::Invalid(errors) => Failure::Invalid(errors),
+        LoadError::Invalid(errors) => {
+            Failure::Invalid(Box::new(Invalid { errors: Some(errors), ..Invalid::new(path.to_owned()) }))
+        }
         error => Failure::config(error),
     })
 }

@@ -226,11 +226,127 @@ fn files_for_tls_that_cannot_be_used() {
     let run = run_to_end(home.path(), &["run"]);
     assert_eq!((run.code, &run.stderr), (Some(2), &ended.stderr), "nothing is joined before that");
     insta::assert_snapshot!(ended.stderr.trim_end(), @r"
-    error: `tidegate.toml` names files that cannot be used:
+    error: `tidegate.toml` cannot be used as it is:
     sources.tenants: `rocketmq.client.tls-ca-file` names `ca.pem`, which cannot be read: No such file or directory (os error 2); give a PEM file that is there
     sources.tenants: `rocketmq.client.tls-cert-file` names `own.pem`, which holds nothing in PEM; give a PEM file with certificates (`-----BEGIN CERTIFICATE-----`)
     sources.tenants: `rocketmq.client.tls-key-file` names `own.key`, which holds certificates; give a PEM file with one unencrypted private key (`-----BEGIN PRIVATE KEY-----`)
     ");
+}
+
+/// What `run` would find on this machine, `check` finds as well, and all of it together with what is wrong in the text.
+#[test]
+fn everything_that_a_host_cannot_start_with() {
+    let home = Home::new();
+    let more = r#"
+ack = "on-delivery"
+
+[sinks.file]
+connector = "file"
+path = "missing/out.jsonl"
+
+[sinks.copy]
+connector = "file"
+path = "out.jsonl"
+
+[sinks.original]
+connector = "file"
+path = "./out.jsonl"
+
+[sinks.workers]
+connector = "handoff"
+listen = "127.0.0.1:19641"
+tokens-file = "tokens.toml"
+
+[sinks.others]
+connector = "handoff"
+listen = "0.0.0.0:19641"
+tls-cert-file = "own.pem"
+tls-key-file = "own.key"
+tokens-file = "none.toml"
+"#;
+    home.configure("127.0.0.1:1", more);
+    home.write("tokens.toml", "[tokens.ops]\ntoken = \"0123456789abcdef\"\nflows = [\"tennants\"]\n");
+    home.write("fleet.key", "0123");
+    let keyed = |text: String| text.replace("[host]", "[host]\nreceipt-key-file = \"fleet.key\"");
+    let config = keyed(std::fs::read_to_string(home.file("tidegate.toml")).expect("config"));
+    home.write("tidegate.toml", &config);
+    let ended = check(&home, &[]);
+    assert_eq!(ended.code, Some(2), "{}{}", ended.stdout, ended.stderr);
+    let run = run_to_end(home.path(), &["run"]);
+    assert_eq!((run.code, &run.stderr), (Some(2), &ended.stderr));
+    insta::assert_snapshot!(ended.stderr.trim_end(), @r#"
+    error: `tidegate.toml` cannot be used as it is:
+    host: the key file `fleet.key` has 4 hexadecimal digits, and must hold 64; make it once for all hosts of a fleet: `openssl rand -hex 32 > fleet.key`
+    sinks.file: the directory `missing` of `missing/out.jsonl` cannot be used: No such file or directory (os error 2); the host does not make it
+    sinks.others: `tls-cert-file` names `own.pem`, which cannot be read: No such file or directory (os error 2)
+    sinks.others: cannot read the tokens in `none.toml`: No such file or directory (os error 2)
+    sinks.original: writes to `./out.jsonl`, as `sinks.copy` does; give each its own file, or name one sink in several flows
+    sinks.workers: `listen` is 127.0.0.1:19641, and `sinks.others.listen` is 0.0.0.0:19641: one address cannot be listened on twice; give each a port of its own
+    flows.tenants: `ack = "on-delivery"` is for flows with a `handoff` sink, and this one has none: what other sinks take is done when they have it; leave `ack` out
+    "#);
+    assert!(!home.file("state").exists(), "nothing is made");
+
+    home.write("tidegate.toml", config.replace("ack = ", "akc = "));
+    let both = check(&home, &[]);
+    assert!(both.stderr.contains("`flows.tenants.akc` is not a known key"), "{}", both.stderr);
+    assert!(
+        both.stderr.contains("missing") && both.stderr.contains("openssl rand -hex 32"),
+        "{}",
+        both.stderr
+    );
+    let json = run_to_end(home.path(), &["--json", "check"]);
+    let json: serde_json::Value = serde_json::from_str(&json.stderr).expect("JSON");
+    let keys: Vec<_> = json["errors"].as_array().expect("errors").iter().map(|error| &error["key"]).collect();
+    assert!(
+        keys.iter().any(|key| **key == "sinks.file") && keys.iter().any(|key| **key == "flows.tenants.akc"),
+        "{json}"
+    );
+}
+
+/// A flow that a token is for may be another host's, so that it is odd and not wrong.
+#[test]
+fn tokens_for_flows_that_are_not_there() {
+    let home = Home::new();
+    home.configure(
+        "127.0.0.1:1",
+        "\n[sinks.workers]\nconnector = \"handoff\"\ntokens-file = \"tokens.toml\"\n",
+    );
+    home.write("tokens.toml", "[tokens.ops]\ntoken = \"0123456789abcdef\"\nflows = [\"tennants\"]\n");
+    let ended = check(&home, &[]);
+    assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
+    let noted = ended.stdout.lines().find(|line| line.starts_with("note: sinks.workers:")).expect("a note");
+    assert!(noted.contains("`ops`") && noted.contains("did you mean `tenants`?"), "{noted}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_host_that_only_settles() {
+    let broker = start_broker().await;
+    let home = Home::new();
+    let settler = |endpoint: &str| {
+        format!(
+            "[host]\nadmin-listen = \"127.0.0.1:0\"\n[settlers.others]\nconnector = \"rocketmq-grpc\"\n\
+             rocketmq.client.endpoints = \"{endpoint}\"\n"
+        )
+    };
+    let address = broker.address().to_string();
+    home.write("tidegate.toml", settler(&address));
+    let ended = check(&home, &[]);
+    assert_eq!(ended.code, Some(2), "{}{}", ended.stdout, ended.stderr);
+    assert!(ended.stderr.contains("connector = \"handoff\""), "{}", ended.stderr);
+    let run = run_to_end(home.path(), &["run"]);
+    assert_eq!((run.code, &run.stderr), (Some(2), &ended.stderr));
+
+    let service = "[sinks.workers]\nconnector = \"handoff\"\nlisten = \"127.0.0.1:0\"\n";
+    home.write("tidegate.toml", settler(&address) + service);
+    let ended = tokio::task::block_in_place(|| check(&home, &["--connect"]));
+    assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
+    assert!(ended.stdout.contains("settler others\nreach      ok"), "{}", ended.stdout);
+    broker.stop().await;
+
+    home.write("tidegate.toml", settler("127.0.0.1:1") + service);
+    let ended = tokio::task::block_in_place(|| check(&home, &["--connect"]));
+    assert_eq!(ended.code, Some(3), "{}{}", ended.stdout, ended.stderr);
+    assert!(ended.stderr.contains("settlers that cannot settle as configured: `others`"), "{}", ended.stderr);
 }
 
 /// Thousands of policies that no flow uses cost nothing: they are named and not loaded.

@@ -5,24 +5,23 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use tidegate_config::{AckMode, Config, Sink as SinkConfig};
-use tidegate_connector::options::OptionError;
+use tidegate_config::{AckMode, Config};
 use tidegate_connector::{Clock, ReceiptSettler, Sink};
-use tidegate_handoff::{Handoff, ServiceOptions};
+use tidegate_handoff::Handoff;
 use tidegate_policy::PolicyHost;
-use tidegate_rocketmq::{AckClient, AckPool, AckScope, ClientOptions, GrpcSink, SinkOptions};
-use tidegate_sinks::{
-    Discard, FanOut, FileError, FileOptions, Http, HttpOptions, OpenFile, SinkParts, Stdout,
-};
+use tidegate_rocketmq::{AckPool, GrpcSink};
+use tidegate_sinks::{Discard, FanOut, FileError, FileOptions, Http, OpenFile, SinkParts, Stdout};
 use tidegate_telemetry::Telemetry;
 
 use super::policies::resolve_client_keys;
-use super::{Extras, StartError, source_options};
+use super::preparation::{Preparation, Prepared};
+use super::{Extras, StartError};
 use crate::identity::Identity;
 
 /// What flows emit to, apart from sinks of their own.
 #[derive(Debug)]
 pub(super) struct Downstream {
+    prepared: Preparation,
     identity: Identity,
     /// By the name of their sink.
     services: BTreeMap<Arc<str>, Handoff>,
@@ -36,7 +35,7 @@ pub(super) struct Downstream {
 impl Downstream {
     /// Starts the services of a configuration, also of sinks that no flow uses: they settle what other hosts gave out.
     pub(super) async fn start(
-        config: &Config,
+        prepared: Preparation,
         identity: Identity,
         policies: &PolicyHost,
         clock: Clock,
@@ -44,19 +43,23 @@ impl Downstream {
     ) -> Result<Self, StartError> {
         let telemetry = telemetry.clone();
         let (services, files) = (BTreeMap::new(), Mutex::default());
-        let mut downstream = Self { identity, services, files, settler: None, clock, telemetry };
-        let handoffs = config.sinks.iter().filter(|(_, sink)| is_handoff(sink));
-        let handoffs: Vec<_> = handoffs
-            .map(|(name, sink)| Ok((name, service_options(name, sink)?)))
-            .collect::<Result<_, StartError>>()?;
+        let handoffs: Vec<_> = prepared
+            .sinks
+            .iter()
+            .filter_map(|(name, sink)| match sink {
+                Prepared::Handoff(options) => Some((Arc::clone(name), options.clone())),
+                _ => None,
+            })
+            .collect();
+        let mut downstream = Self { prepared, identity, services, files, settler: None, clock, telemetry };
         if handoffs.is_empty() {
             return Ok(downstream);
         }
-        downstream.settler = Some(Arc::new(start_settler(config, policies, clock, &downstream.telemetry)?));
+        downstream.settler = Some(Arc::new(downstream.start_settler(policies)?));
         for (name, options) in handoffs {
             let settler = downstream.settler.clone();
             let service = Handoff::start(tidegate_handoff::Parts {
-                name: Arc::clone(name),
+                name: Arc::clone(&name),
                 options,
                 key: downstream.identity.receipt_key().clone(),
                 host_id: Arc::clone(downstream.identity.host_id()),
@@ -66,7 +69,7 @@ impl Downstream {
             });
             match service.await {
                 Ok(service) => {
-                    downstream.services.insert(Arc::clone(name), service);
+                    downstream.services.insert(name, service);
                 }
                 Err(error) => {
                     downstream.close().await;
@@ -75,6 +78,21 @@ impl Downstream {
             }
         }
         Ok(downstream)
+    }
+
+    /// The pool for everything that the configuration knows how to reach.
+    fn start_settler(&self, policies: &PolicyHost) -> Result<AckPool, StartError> {
+        let mut clients = self.prepared.ack_clients();
+        for client in &mut clients {
+            resolve_client_keys(policies, &mut client.client)?;
+        }
+        AckPool::start(clients, self.clock, self.telemetry.clone())
+            .map_err(|error| StartError::Settler(Box::new(error)))
+    }
+
+    /// What the configuration comes to.
+    pub(super) const fn prepared(&self) -> &Preparation {
+        &self.prepared
     }
 
     pub(super) fn has_services(&self) -> bool {
@@ -116,10 +134,6 @@ impl Downstream {
         if let Some(sink) = extras.sinks.remove(name) {
             return Ok(sink);
         }
-        if let Some(service) = self.services.get(name) {
-            return Ok(service.sink(flow, config.flows[flow].ack == AckMode::OnDelivery));
-        }
-        let sink = &config.sinks[name];
         let parts = || SinkParts {
             name: Arc::clone(name),
             source: Arc::clone(&config.flows[flow].source),
@@ -127,32 +141,34 @@ impl Downstream {
             clock: self.clock,
             telemetry: self.telemetry.clone(),
         };
-        let options = |errors| StartError::SinkOptions { sink: Arc::clone(name), errors };
         let opened = |error: Box<dyn std::error::Error + Send + Sync>| StartError::Sink {
             sink: Arc::clone(name),
             source: error,
         };
-        Ok(match &*sink.connector {
-            "stdout" => {
+        // The configuration has been checked: what a flow names is there.
+        Ok(match &self.prepared.sinks[name] {
+            Prepared::Stdout => {
                 let SinkParts { name, source, issuer, clock, .. } = parts();
                 Box::new(Stdout::new(name, source, issuer, clock))
             }
-            "discard" => Box::new(Discard),
-            "file" => {
-                let file = FileOptions::from_values(&sink.values).map_err(options)?;
-                Box::new(self.file(name, file).map_err(|error| opened(error.into()))?.sink(parts()))
+            Prepared::Discard => Box::new(Discard),
+            Prepared::File(file) => {
+                let file = self.file(name, file.clone()).map_err(|error| opened(error.into()))?;
+                Box::new(file.sink(parts()))
             }
-            "http" => {
-                let http = HttpOptions::from_values(&sink.values).map_err(options)?;
-                Box::new(Http::open(parts(), &http).map_err(|error| opened(error.into()))?)
+            Prepared::Http(http) => {
+                Box::new(Http::open(parts(), http).map_err(|error| opened(error.into()))?)
             }
-            _ if *sink.connector == *tidegate_rocketmq::TABLE.connector => {
-                let mut grpc = SinkOptions::from_values(&sink.values).map_err(options)?;
+            Prepared::RocketMq(options) => {
+                let mut grpc = (**options).clone();
                 resolve_client_keys(policies, &mut grpc.client)?;
                 let sink = GrpcSink::connect(grpc, self.clock, self.telemetry.clone(), Arc::clone(name));
                 Box::new(sink.await.map_err(|error| opened(error.into()))?)
             }
-            _ => return Err(StartError::Connector { connector: Arc::clone(&sink.connector), role: "sink" }),
+            // Each of them has its service, or nothing was started.
+            Prepared::Handoff(_) => {
+                self.services[name].sink(flow, config.flows[flow].ack == AckMode::OnDelivery)
+            }
         })
     }
 
@@ -175,61 +191,4 @@ impl Downstream {
             settler.close().await;
         }
     }
-}
-
-/// The options of a sink that hands off.
-///
-/// # Errors
-/// Every mistake that its table alone cannot see.
-fn service_options(name: &Arc<str>, sink: &SinkConfig) -> Result<ServiceOptions, StartError> {
-    ServiceOptions::from_values(&sink.values)
-        .map_err(|errors: Vec<OptionError>| StartError::SinkOptions { sink: Arc::clone(name), errors })
-}
-
-fn is_handoff(sink: &SinkConfig) -> bool {
-    *sink.connector == *tidegate_handoff::TABLE.connector
-}
-
-/// The pool for everything that a configuration knows how to reach.
-fn start_settler(
-    config: &Config,
-    policies: &PolicyHost,
-    clock: Clock,
-    telemetry: &Telemetry,
-) -> Result<AckPool, StartError> {
-    let mut clients = ack_clients(config)?;
-    for client in &mut clients {
-        resolve_client_keys(policies, &mut client.client)?;
-    }
-    AckPool::start(clients, clock, telemetry.clone()).map_err(|error| StartError::Settler(Box::new(error)))
-}
-
-/// Who can settle receipts: the configured settlers for all of their namespaces, and each source for its own group.
-/// Keys of resolvers are not in it yet.
-///
-/// # Errors
-/// Every mistake that option tables alone cannot see.
-pub fn ack_clients(config: &Config) -> Result<Vec<AckClient>, StartError> {
-    let mut clients = Vec::new();
-    for (name, settler) in &config.settlers {
-        if *settler.connector != *tidegate_rocketmq::TABLE.connector {
-            let connector = Arc::clone(&settler.connector);
-            return Err(StartError::Connector { connector, role: "settler" });
-        }
-        let client = ClientOptions::from_values(&settler.values)
-            .map_err(|errors| StartError::SettlerOptions { settler: Arc::clone(name), errors })?;
-        let (name, scope) = (Arc::clone(name), AckScope::Namespace);
-        clients.push(AckClient { name, client, scope, endpoint: None });
-    }
-    for (name, source) in &config.sources {
-        let options = source_options(name, source)?;
-        let group = (Arc::clone(&options.client.namespace), Arc::clone(&options.group));
-        clients.push(AckClient {
-            name: Arc::clone(name),
-            client: options.client,
-            scope: AckScope::Groups(vec![group]),
-            endpoint: None,
-        });
-    }
-    Ok(clients)
 }

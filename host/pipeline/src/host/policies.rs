@@ -10,8 +10,8 @@ use tidegate_policy::{Engine, EngineOptions, Mode, OnError, PolicyHost, PolicySp
 use tidegate_rocketmq::{AckClient, ClientOptions, Resolving, SourceOptions};
 use tidegate_telemetry::Telemetry;
 
-use super::downstream::ack_clients;
-use super::{StartError, source_options};
+use super::StartError;
+use super::preparation::Preparation;
 
 /// The credential resolvers of a configuration, for those who talk to its brokers without running its flows. Nothing
 /// is kept on disk for them.
@@ -31,30 +31,22 @@ impl Resolvers {
         start_policy_host(specs, options, None, telemetry).await.map(Self)
     }
 
-    /// The typed options of a source, with keys from its resolver if it names one.
+    /// Gives a client of a broker its keys, if it names a resolver.
     ///
     /// # Errors
-    /// As [`source_options`], and when a resolver's thread cannot be had.
-    pub fn source_options(
-        &self,
-        name: &Arc<str>,
-        source: &tidegate_config::Source,
-    ) -> Result<SourceOptions, StartError> {
-        let mut options = source_options(name, source)?;
-        resolve_keys(&self.0, &mut options)?;
-        Ok(options)
+    /// When a resolver's thread cannot be had.
+    pub fn resolve(&self, client: &mut ClientOptions) -> Result<(), StartError> {
+        resolve_client_keys(&self.0, client)
     }
-}
 
-impl Resolvers {
     /// Who can settle receipts, with keys from their resolvers.
     ///
     /// # Errors
-    /// As [`ack_clients`], and when a resolver's thread cannot be had.
-    pub fn ack_clients(&self, config: &Config) -> Result<Vec<AckClient>, StartError> {
-        let mut clients = ack_clients(config)?;
+    /// When a resolver's thread cannot be had.
+    pub fn ack_clients(&self, prepared: &Preparation) -> Result<Vec<AckClient>, StartError> {
+        let mut clients = prepared.ack_clients();
         for client in &mut clients {
-            resolve_client_keys(&self.0, &mut client.client)?;
+            self.resolve(&mut client.client)?;
         }
         Ok(clients)
     }

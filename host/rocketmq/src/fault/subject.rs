@@ -42,7 +42,7 @@ impl Subject {
             Method::Telemetry if self.group.is_some() => {
                 format!("open a session for group `{group}` on topic `{topic}`")
             }
-            Method::Telemetry => "open a session for sending".to_owned(),
+            Method::Telemetry => "open a session".to_owned(),
             Method::Heartbeat => "tell the server that this client lives".to_owned(),
             Method::SyncLiteSubscription => {
                 format!("subscribe group `{group}` to the lite topics of `{topic}`")

@@ -7,6 +7,7 @@ use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::Access;
 use tidegate_model::Timestamp;
 
 use super::FileError;
@@ -48,12 +49,17 @@ impl Drop for Lock {
 impl Place {
     /// The place of `path`. A link is followed, so that what is set aside lies beside the file itself.
     pub(super) fn resolve(path: &Path) -> Result<Self, FileError> {
-        let failed = |source| FileError::Open { path: path.to_owned(), source };
+        let failed = |problem| FileError::Open { path: path.to_owned(), problem };
         let file = match fs::canonicalize(path) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-                let directory = fs::canonicalize(parent.unwrap_or(Path::new("."))).map_err(failed)?;
+                let parent = parent.unwrap_or(Path::new("."));
+                let directory = fs::canonicalize(parent).map_err(|problem| FileError::NoDirectory {
+                    path: path.to_owned(),
+                    directory: parent.to_owned(),
+                    problem,
+                })?;
                 directory.join(path.file_name().unwrap_or_default())
             }
             Err(error) => return Err(failed(error)),
@@ -72,9 +78,34 @@ impl Place {
         &self.file
     }
 
+    /// Whether a file can be written here, as far as can be seen without making anything.
+    pub(super) fn look_ahead(&self) -> Result<(), FileError> {
+        let may = |path: &Path, access| rustix::fs::access(path, access).map_err(io::Error::from);
+        let opened = |problem| FileError::Open { path: self.file.clone(), problem };
+        let is_new = match fs::metadata(&self.file) {
+            Ok(found) if !found.is_file() => return Err(FileError::NotAFile { path: self.file.clone() }),
+            Ok(_) => {
+                may(&self.file, Access::READ_OK | Access::WRITE_OK).map_err(opened)?;
+                false
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => true,
+            Err(error) => return Err(opened(error)),
+        };
+        if is_new || !self.lock.exists() {
+            may(&self.directory, Access::WRITE_OK | Access::EXEC_OK)
+                .map_err(|problem| FileError::Lock { path: self.lock.clone(), problem })?;
+        }
+        Ok(())
+    }
+
     /// Takes the lock.
     pub(super) fn lock(&self) -> Result<Lock, FileError> {
-        let failed = |source| FileError::Lock { path: self.lock.clone(), source };
+        let failed = |problem: io::Error| match problem.kind() {
+            io::ErrorKind::NotFound => {
+                FileError::NoDirectory { path: self.file.clone(), directory: self.directory.clone(), problem }
+            }
+            _ => FileError::Lock { path: self.lock.clone(), problem },
+        };
         let taken = || FileError::Locked { path: self.file.clone(), lock: self.lock.clone() };
         let file =
             OpenOptions::new().create(true).truncate(false).write(true).open(&self.lock).map_err(failed)?;
@@ -102,12 +133,12 @@ impl Place {
     /// Makes creations and renames in the directory durable.
     pub(super) fn sync_directory(&self) -> Result<(), FileError> {
         let synced = File::open(&self.directory).and_then(|directory| directory.sync_all());
-        synced.map_err(|source| FileError::Directory { path: self.directory.clone(), source })
+        synced.map_err(|problem| FileError::Directory { path: self.directory.clone(), problem })
     }
 
     /// The files set aside, the oldest first.
     pub(super) fn set_aside(&self) -> Result<Vec<(Timestamp, PathBuf)>, FileError> {
-        let failed = |source| FileError::Directory { path: self.directory.clone(), source };
+        let failed = |problem| FileError::Directory { path: self.directory.clone(), problem };
         let mut found = Vec::new();
         for entry in fs::read_dir(&self.directory).map_err(failed)? {
             let entry = entry.map_err(failed)?;

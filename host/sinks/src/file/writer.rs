@@ -165,7 +165,7 @@ impl Writer {
         let open = self.opened()?;
         open.written += bytes.len() as u64;
         let written = open.file.write_all(bytes);
-        written.map_err(|source| FileError::Write { path: self.place.file().to_owned(), source })
+        written.map_err(|problem| FileError::Write { path: self.place.file().to_owned(), problem })
     }
 
     /// Makes what was written durable and counts it, up to the item `until`.
@@ -178,7 +178,7 @@ impl Writer {
         let (fsync, path) = (self.options.fsync, self.place.file().to_owned());
         let open = self.opened()?;
         if fsync && open.written > open.durable {
-            open.file.sync_data().map_err(|source| FileError::Sync { path: path.clone(), source })?;
+            open.file.sync_data().map_err(|problem| FileError::Sync { path: path.clone(), problem })?;
         }
         let identity = open.identity;
         self.sync_directory()?;
@@ -232,7 +232,7 @@ impl Writer {
 
     fn open_file(&mut self, now: Timestamp) -> Result<Open, FileError> {
         let path = self.place.file().to_owned();
-        let failed = |source| FileError::Open { path: path.clone(), source };
+        let failed = |problem| FileError::Open { path: path.clone(), problem };
         match fs::metadata(&path) {
             Ok(found) if !found.is_file() => return Err(FileError::NotAFile { path }),
             Ok(_) => {}
@@ -270,10 +270,10 @@ impl Writer {
         let newest = self.place.set_aside()?.last().map(|(time, _)| time.as_unix_millis() + 1);
         let time = now.as_unix_millis().max(newest.unwrap_or(0));
         let (from, to) = (self.place.file(), self.place.name_at(Timestamp::from_unix_millis(time)));
-        fs::rename(from, &to).map_err(|source| FileError::Rotate {
+        fs::rename(from, &to).map_err(|problem| FileError::Rotate {
             path: from.to_owned(),
             to: to.clone(),
-            source,
+            problem,
         })?;
         self.directory_is_dirty = true;
         self.notes.push(Note::Rotated { file: to, bytes: open.durable });

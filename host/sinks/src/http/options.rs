@@ -10,8 +10,6 @@ use tidegate_connector::options::{Default, Kind, OptionError, OptionSpec, Side, 
 use tidegate_connector::origin::Origin;
 use tidegate_connector::template::{Template, TemplateError};
 
-use super::HttpError;
-
 /// Its options.
 pub const HTTP: Table = Table {
     connector: "http",
@@ -239,19 +237,6 @@ impl HttpOptions {
             tls_ca_file,
             ..defaults
         })
-    }
-}
-
-impl HttpOptions {
-    /// Looks at the CA file, or else at the system's roots, when the origin wants TLS. Connects to nothing.
-    ///
-    /// # Errors
-    /// When there are no certificates to trust.
-    pub fn check_tls_file(&self) -> Result<(), HttpError> {
-        if self.origin.is_https() {
-            super::tls::config(self.tls_ca_file.as_deref())?;
-        }
-        Ok(())
     }
 }
 

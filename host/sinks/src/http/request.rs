@@ -1,7 +1,7 @@
 //! Requests: bodies and headers of batches.
 
 use bytes::Bytes;
-use http::header::{self, HeaderMap, HeaderName, HeaderValue};
+use http::header::{self, HeaderMap, HeaderName, HeaderValue, InvalidHeaderValue};
 use http::{Method, Request, Uri};
 use http_body_util::Full;
 use percent_encoding::{AsciiSet, CONTROLS, NON_ALPHANUMERIC, utf8_percent_encode};
@@ -48,15 +48,19 @@ pub(super) enum RequestError {
     Http(#[from] http::Error),
 }
 
+/// The header of that name, if there is to be one.
+pub(super) fn authorization(options: &HttpOptions) -> Result<Option<HeaderValue>, InvalidHeaderValue> {
+    let value = options.authorization.as_ref();
+    let mut value = value.map(|value| HeaderValue::from_str(value.expose_secret())).transpose()?;
+    if let Some(value) = &mut value {
+        value.set_sensitive(true);
+    }
+    Ok(value)
+}
+
 impl Requests {
     /// `None` when the origin or the value of `authorization` cannot be sent.
     pub(super) fn new(options: &HttpOptions, recorder: Recorder) -> Option<Self> {
-        let authorization = options.authorization.as_ref();
-        let authorization = authorization.map(|value| HeaderValue::from_str(value.expose_secret()));
-        let mut authorization = authorization.transpose().ok()?;
-        if let Some(value) = &mut authorization {
-            value.set_sensitive(true);
-        }
         let is_https = options.origin.is_https();
         Some(Self {
             scheme: if is_https { http::uri::Scheme::HTTPS } else { http::uri::Scheme::HTTP },
@@ -67,7 +71,7 @@ impl Requests {
             },
             body: options.body,
             is_array: options.batch_max > 1,
-            authorization,
+            authorization: authorization(options).ok()?,
             signature_secret: options.signature_secret.clone(),
             recorder,
         })

@@ -586,7 +586,7 @@ async fn what_cannot_be_used_is_said_at_the_beginning() {
     let open = |change: &dyn Fn(&mut HttpOptions)| {
         let mut options = HttpOptions::new("https://hooks.example/").unwrap();
         change(&mut options);
-        let checked = options.check_tls_file();
+        let checked = options.check();
         let opened = Http::open(testing::parts("out"), &options).map(|_| ());
         if let (Err(early), Err(late)) = (&checked, &opened) {
             assert_eq!(early.to_string(), late.to_string());

@@ -6,7 +6,7 @@ use anyhow::anyhow;
 use serde_json::{Value, json};
 use tidegate_config::{Config, ReloadPlan, plan};
 use tidegate_connector::Clock;
-use tidegate_pipeline::{Resolvers, policy_specs, source_options};
+use tidegate_pipeline::{Preparation, Resolvers, policy_specs};
 use tidegate_rocketmq::{CheckOutcome, CheckReport, CheckStep, TopicKind};
 
 use tidegate_telemetry::Telemetry;
@@ -18,22 +18,22 @@ use crate::exit::Failure;
 use crate::output::Output;
 
 pub(crate) fn run(args: &CheckArgs, output: &Output) -> Result<(), Failure> {
-    let config = catalog::load(&args.config)?;
-    catalog::check_tls_files(&args.config, &config)?;
+    let (config, prepared) = catalog::ready(&args.config)?;
     let mut remarks: Vec<String> = config.warnings.iter().map(ToString::to_string).collect();
-    remarks.extend(lite_without_dead_letter(&config));
+    remarks.extend_from_slice(prepared.remarks());
+    remarks.extend(lite_without_dead_letter(&config, &prepared));
 
     let reload = match &args.against {
         Some(old) => Some(plan(&catalog::read(old)?, &config)),
         None => None,
     };
     let policies = policy::check_all(&policy_specs(&config))?;
-    let brokers = if args.connect { block_on(ask_brokers(&config))? } else { Vec::new() };
+    let brokers = if args.connect { block_on(ask_brokers(&config, &prepared))? } else { Vec::new() };
 
     if output.is_json() {
         let brokers: Vec<Value> = brokers
             .iter()
-            .map(|(name, report)| json!({ "source": name, "steps": steps_json(report) }))
+            .map(|asked| json!({ asked.role: asked.name, "steps": steps_json(&asked.report) }))
             .collect();
         output.data(
             &json!({
@@ -56,8 +56,8 @@ pub(crate) fn run(args: &CheckArgs, output: &Output) -> Result<(), Failure> {
             output.data(&format!("policy {}", report.policy));
             policy::show(report, output);
         }
-        for (name, report) in &brokers {
-            output.data(&format!("source {name}"));
+        for Asked { role, name, report } in &brokers {
+            output.data(&format!("{role} {name}"));
             output.data(report.to_string().trim_end());
         }
     }
@@ -71,11 +71,17 @@ pub(crate) fn run(args: &CheckArgs, output: &Output) -> Result<(), Failure> {
             args.config.display()
         )));
     }
-    let unreachable: Vec<&str> =
-        brokers.iter().filter(|(_, report)| !report.is_good()).map(|(name, _)| &**name).collect();
-    if !unreachable.is_empty() {
-        let names = unreachable.join("`, `");
-        return Err(Failure::environment(anyhow!("sources that cannot receive as configured: `{names}`")));
+    let unusable = |role| {
+        let failed = brokers.iter().filter(|asked| asked.role == role && !asked.report.is_good());
+        let names: Vec<_> = failed.map(|asked| format!("`{}`", asked.name)).collect();
+        (!names.is_empty()).then(|| names.join(", "))
+    };
+    let sources = unusable(SOURCE).map(|names| format!("sources that cannot receive as configured: {names}"));
+    let settlers =
+        unusable(SETTLER).map(|names| format!("settlers that cannot settle as configured: {names}"));
+    let told: Vec<_> = sources.into_iter().chain(settlers).collect();
+    if !told.is_empty() {
+        return Err(Failure::environment(anyhow!(told.join("; "))));
     }
     if !output.is_json() {
         output.data(&format!("{}: ok", args.config.display()));
@@ -83,22 +89,39 @@ pub(crate) fn run(args: &CheckArgs, output: &Output) -> Result<(), Failure> {
     Ok(())
 }
 
-async fn ask_brokers(config: &Config) -> Result<Vec<(Arc<str>, CheckReport)>, Failure> {
+const SOURCE: &str = "source";
+const SETTLER: &str = "settler";
+
+/// What was found behind one section.
+struct Asked {
+    role: &'static str,
+    name: Arc<str>,
+    report: CheckReport,
+}
+
+async fn ask_brokers(config: &Config, prepared: &Preparation) -> Result<Vec<Asked>, Failure> {
     let (clock, telemetry) = (Clock::start(), Telemetry::default());
     let resolvers = Resolvers::start(config, clock, telemetry.clone()).await.map_err(Failure::environment)?;
-    let mut reports = Vec::new();
-    for (name, source) in &config.sources {
-        let options = resolvers.source_options(name, source).map_err(Failure::config)?;
-        reports.push((Arc::clone(name), tidegate_rocketmq::check(&options, clock, telemetry.clone()).await));
+    let mut all = Vec::new();
+    for (name, options) in prepared.sources() {
+        let mut options = options.clone();
+        resolvers.resolve(&mut options.client).map_err(Failure::environment)?;
+        let report = tidegate_rocketmq::check(&options, clock, telemetry.clone()).await;
+        all.push(Asked { role: SOURCE, name: Arc::clone(name), report });
     }
-    Ok(reports)
+    for (name, options) in prepared.settlers() {
+        let mut options = options.clone();
+        resolvers.resolve(&mut options).map_err(Failure::environment)?;
+        let report = tidegate_rocketmq::check_client(&options, clock, telemetry.clone()).await;
+        all.push(Asked { role: SETTLER, name: Arc::clone(name), report });
+    }
+    Ok(all)
 }
 
 /// The server's own dead letters are of no use for lite topics, so a rejected message of such a flow is dropped.
-fn lite_without_dead_letter(config: &Config) -> Vec<String> {
+fn lite_without_dead_letter(config: &Config, prepared: &Preparation) -> Vec<String> {
     let is_lite = |source: &str| {
-        let options = config.sources.get(source).and_then(|found| source_options(&source.into(), found).ok());
-        options.is_some_and(|options| options.topic_kind == TopicKind::Lite)
+        prepared.sources().get(source).is_some_and(|options| options.topic_kind == TopicKind::Lite)
     };
     let flows = config
         .flows

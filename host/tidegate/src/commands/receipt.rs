@@ -6,11 +6,11 @@ use anyhow::anyhow;
 use serde_json::json;
 use tidegate_connector::Clock;
 use tidegate_connector::units::format_duration;
+use tidegate_model::Receipt;
 use tidegate_model::receipt::DecodeError;
-use tidegate_model::{Receipt, ReceiptKey};
 
 use super::block_on;
-use super::receipts::{each_batch, key_at, key_of};
+use super::receipts::{Given, Key, each_batch, key_at, key_of};
 use crate::catalog;
 use crate::cli::ReceiptArgs;
 use crate::exit::Failure;
@@ -36,16 +36,16 @@ pub(crate) fn run(args: &ReceiptArgs, output: &Output) -> Result<(), Failure> {
     let clock = Clock::start();
     let (mut bad, mut unread) = (0_u64, 0_u64);
     let explaining = each_batch(&args.receipts, BATCH, async |batch| {
-        for text in batch {
-            match Receipt::decode_unverified(&text) {
+        for given in batch {
+            match Receipt::decode_unverified(&given.text) {
                 Ok(receipt) => {
-                    let tag = check(&text, key.as_ref());
+                    let tag = check(&given.text, key.as_ref());
                     bad += u64::from(tag == Tag::Bad);
-                    explain(&receipt, tag, clock, output);
+                    explain(&given, &receipt, (tag, key.as_ref()), clock, output);
                 }
                 Err(error) => {
                     unread += 1;
-                    tell_unread(&error, output);
+                    tell_unread(&given, &error, output);
                 }
             }
         }
@@ -54,15 +54,19 @@ pub(crate) fn run(args: &ReceiptArgs, output: &Output) -> Result<(), Failure> {
     block_on(explaining)?;
     match (unread, bad) {
         (0, 0) => Ok(()),
-        (0, bad) => Err(Failure::runtime(anyhow!(
-            "{bad} of these receipts were altered, or made by hosts with another key"
-        ))),
+        (0, bad) => {
+            let than = key.as_ref().map(|key| format!(" than that in `{}`", key.path().display()));
+            Err(Failure::runtime(anyhow!(
+                "{bad} of these receipts were altered, or made by hosts with another key{}",
+                than.unwrap_or_default()
+            )))
+        }
         (unread, _) => Err(Failure::config(anyhow!("{unread} of these texts are no receipts"))),
     }
 }
 
-fn check(text: &str, key: Option<&ReceiptKey>) -> Tag {
-    match key.map(|key| Receipt::decode(text, key)) {
+fn check(text: &str, key: Option<&Key>) -> Tag {
+    match key.map(|key| key.decode(text)) {
         None => Tag::Unchecked,
         Some(Ok(_)) => Tag::Good,
         Some(Err(_)) => Tag::Bad,
@@ -70,7 +74,7 @@ fn check(text: &str, key: Option<&ReceiptKey>) -> Tag {
 }
 
 /// Everything but the handle, which is of use only with the rest and would only be in the way.
-fn explain(receipt: &Receipt, tag: Tag, clock: Clock, output: &Output) {
+fn explain(given: &Given, receipt: &Receipt, (tag, key): (Tag, Option<&Key>), clock: Clock, output: &Output) {
     let Receipt {
         routing, topic, lite_topic, message_id, attempt, owner, flow, delivery, expires_at, ..
     } = receipt;
@@ -83,6 +87,7 @@ fn explain(receipt: &Receipt, tag: Tag, clock: Clock, output: &Output) {
         };
         return output.data(
             &json!({
+                "line": given.line,
                 "tag": tag,
                 "flow": flow,
                 "host": owner,
@@ -107,10 +112,16 @@ fn explain(receipt: &Receipt, tag: Tag, clock: Clock, output: &Output) {
         format!("ended {} ago, unless it was renewed", rounded(now - end))
     };
     let tag = match tag {
-        Tag::Good => "good: a host of this fleet made it",
-        Tag::Bad => "BAD: it was altered, or made by a host with another key",
-        Tag::Unchecked => "not checked: --key-file or --config names the key",
+        Tag::Good => "good: a host of this fleet made it".to_owned(),
+        Tag::Bad => {
+            let path = key.map(|key| key.path().display().to_string()).unwrap_or_default();
+            format!("BAD: it was altered, or made by a host with another key than that in `{path}`")
+        }
+        Tag::Unchecked => "not checked: --key-file or --config names the key".to_owned(),
     };
+    if let Some(line) = given.line {
+        output.data(&format!("{:<13} {line}", "line"));
+    }
     let namespace = if routing.namespace.is_empty() { "(none)" } else { &*routing.namespace };
     for (name, value) in [
         ("message", message_id.as_str()),
@@ -123,17 +134,17 @@ fn explain(receipt: &Receipt, tag: Tag, clock: Clock, output: &Output) {
         ("endpoint", &routing.endpoint),
         ("flow", flow),
         ("given out by", &format!("host {owner}, delivery {delivery}")),
-        ("tag", tag),
+        ("tag", &tag),
     ] {
         output.data(&format!("{name:<13} {value}"));
     }
     output.data("");
 }
 
-fn tell_unread(error: &DecodeError, output: &Output) {
+fn tell_unread(given: &Given, error: &DecodeError, output: &Output) {
     if output.is_json() {
-        output.data(&json!({ "error": error.to_string() }).to_string());
+        output.data(&json!({ "line": given.line, "error": error.to_string() }).to_string());
     } else {
-        output.data(&format!("no receipt: {error}\n"));
+        output.data(&format!("no receipt: {}: {error}\n", given.place()));
     }
 }

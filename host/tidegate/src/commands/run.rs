@@ -30,8 +30,7 @@ const CONFIG_GLANCE: Duration = Duration::from_secs(1);
 const ADMIN_GRACE: Duration = Duration::from_secs(1);
 
 pub(crate) fn run(args: &RunArgs, output: &Output) -> Result<(), Failure> {
-    let config = catalog::load(&args.config)?;
-    catalog::check_tls_files(&args.config, &config)?;
+    let (config, prepared) = catalog::ready(&args.config)?;
     // Whoever wrote it into the configuration meant it for every way of starting.
     let format = match config.host.log_format {
         Some(LogFormat::Json) => tidegate_telemetry::LogFormat::Json,
@@ -39,10 +38,10 @@ pub(crate) fn run(args: &RunArgs, output: &Output) -> Result<(), Failure> {
         Some(LogFormat::Text) | None => tidegate_telemetry::LogFormat::Text,
     };
     let log = init_logging(config.host.log_level.as_str(), format).map_err(Failure::config)?;
-    block_on(serve(args, config, log))
+    block_on(serve(args, config, prepared.remarks(), log))
 }
 
-async fn serve(args: &RunArgs, config: Config, log: LogHandle) -> Result<(), Failure> {
+async fn serve(args: &RunArgs, config: Config, remarks: &[String], log: LogHandle) -> Result<(), Failure> {
     let mut terminated = termination().map_err(Failure::environment)?;
     let mut hangup = signal(SignalKind::hangup()).map_err(Failure::environment)?;
     let clock = Clock::start();
@@ -58,6 +57,9 @@ async fn serve(args: &RunArgs, config: Config, log: LogHandle) -> Result<(), Fai
     });
     for warning in &config.warnings {
         telemetry.emit(ConfigWarned { warning: &warning.to_string() });
+    }
+    for remark in remarks {
+        telemetry.emit(ConfigWarned { warning: remark });
     }
 
     let drain_timeout = config.host.drain_timeout;

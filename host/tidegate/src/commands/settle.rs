@@ -6,16 +6,16 @@ use std::time::Duration;
 use anyhow::anyhow;
 use serde_json::json;
 use tidegate_connector::{Clock, ReceiptSettler as _, SettleByReceipt};
-use tidegate_model::{Receipt, ReceiptKey, SettleError, SettleFault, Verb};
-use tidegate_pipeline::Resolvers;
+use tidegate_model::{Receipt, SettleError, SettleFault, Verb};
+use tidegate_pipeline::{Preparation, Resolvers};
 use tidegate_rocketmq::{AckClient, AckPool, AckScope};
 use tidegate_telemetry::Telemetry;
 
-use super::receipts::{each_batch, key_at, key_of};
+use super::receipts::{Given, Key, each_batch, key_at, key_of};
 use super::{block_on, client};
 use crate::catalog;
 use crate::cli::{DeferArgs, RejectArgs, SettleArgs};
-use crate::exit::Failure;
+use crate::exit::{Failure, Invalid};
 use crate::output::{Output, talk};
 
 /// Receipts that are settled together.
@@ -56,7 +56,7 @@ async fn settle(args: &SettleArgs, verb: &Verb, output: &Output) -> Result<(), F
     desk.counts.conclude(verb, output)
 }
 
-type Prepared = (Vec<AckClient>, Option<ReceiptKey>, Option<Resolvers>);
+type Prepared = (Vec<AckClient>, Option<Key>, Option<Resolvers>);
 
 /// Who settles, and the key to check receipts with. At a place that the user names nothing has to be checked: the
 /// receipt does not say where its keys go.
@@ -77,14 +77,23 @@ async fn prepare(args: &SettleArgs, clock: Clock, telemetry: &Telemetry) -> Resu
             "--access-key, --tls and --tls-ca-file go with --endpoints; a configuration has its own"
         )));
     }
+    if !args.config.exists() {
+        return Err(Failure::config(anyhow!(
+            "there is no `{}` to say how the broker is reached and which key receipts are checked with: name a \
+             configuration with `--config FILE`, or a proxy with `--endpoints HOST:PORT`",
+            args.config.display()
+        )));
+    }
     let config = catalog::load(&args.config)?;
-    catalog::check_tls_files(&args.config, &config)?;
+    let prepared = Preparation::of_clients(&config).map_err(|mistakes| {
+        Failure::Invalid(Box::new(Invalid { mistakes: mistakes.into(), ..Invalid::new(args.config.clone()) }))
+    })?;
     let key = match given_key {
         Some(key) => key,
         None => key_of(&config)?,
     };
     let resolvers = Resolvers::start(&config, clock, telemetry.clone()).await.map_err(Failure::runtime)?;
-    let clients = resolvers.ack_clients(&config).map_err(Failure::config)?;
+    let clients = resolvers.ack_clients(&prepared).map_err(Failure::config)?;
     if clients.is_empty() {
         return Err(Failure::config(anyhow!(
             "`{}` has no `[settlers.NAME]` and no source, so nothing says how to reach a broker",
@@ -97,7 +106,7 @@ async fn prepare(args: &SettleArgs, clock: Clock, telemetry: &Telemetry) -> Resu
 /// Settles batches and says what came of each receipt.
 struct Desk<'a> {
     pool: AckPool,
-    key: Option<ReceiptKey>,
+    key: Option<Key>,
     verb: &'a Verb,
     output: &'a Output,
     counts: Counts,
@@ -112,32 +121,31 @@ struct Counts {
 }
 
 impl Desk<'_> {
-    async fn settle(&mut self, texts: Vec<String>) -> Result<(), Failure> {
-        let read = |text: &String| match &self.key {
-            Some(key) => Receipt::decode(text, key),
-            None => Receipt::decode_unverified(text),
+    async fn settle(&mut self, given: Vec<Given>) -> Result<(), Failure> {
+        let read = |given: &Given| match &self.key {
+            Some(key) => key.decode(&given.text).map_err(|error| key.complaint(&error)),
+            None => Receipt::decode_unverified(&given.text).map_err(|error| error.to_string()),
         };
-        let read: Vec<_> = texts.iter().map(read).collect();
+        let read: Vec<_> = given.iter().map(read).collect();
         let good = read.iter().filter_map(|receipt| receipt.as_ref().ok());
         let batch = good.map(|receipt| SettleByReceipt { receipt: receipt.clone(), verb: self.verb.clone() });
         let mut results = self.pool.settle(batch.collect()).await.into_iter();
-        for (text, receipt) in texts.iter().zip(read) {
+        for (given, receipt) in given.iter().zip(read) {
             match receipt {
                 Ok(receipt) => {
                     let result = results.next().unwrap_or_else(|| Err(unsettled(self.verb)));
-                    self.tell(text, Some(&receipt), result.map(|_| ()));
+                    self.tell(given, Some(&receipt), result.map(|_| ()));
                 }
-                Err(error) => {
-                    let detail = error.to_string().into();
-                    let fault = SettleFault::Refused;
-                    self.tell(text, None, Err(SettleError { verb: self.verb.name(), detail, fault }));
+                Err(detail) => {
+                    let (detail, fault) = (detail.into(), SettleFault::Refused);
+                    self.tell(given, None, Err(SettleError { verb: self.verb.name(), detail, fault }));
                 }
             }
         }
         self.output.written()
     }
 
-    fn tell(&mut self, text: &str, receipt: Option<&Receipt>, result: Result<(), SettleError>) {
+    fn tell(&mut self, given: &Given, receipt: Option<&Receipt>, result: Result<(), SettleError>) {
         let (status, detail) = match result {
             Ok(()) => ("done", None),
             Err(error) => {
@@ -158,12 +166,17 @@ impl Desk<'_> {
         let message_id = receipt.map(|receipt| receipt.message_id.as_str());
         if self.output.is_json() {
             let line = json!({
-                "receipt": text, "message-id": message_id, "status": status, "detail": detail,
+                "receipt": given.text, "line": given.line, "message-id": message_id, "status": status,
+                "detail": detail,
             });
             return self.output.data(&line.to_string());
         }
-        // A receipt is long, and its message's id is what people look for.
-        let shown = message_id.map_or_else(|| shortened(text), str::to_owned);
+        // A receipt is long, and its message's id is what people look for; what failed is looked for where it was given.
+        let shown = match (message_id, given.line) {
+            (Some(id), Some(line)) if detail.is_some() => format!("{id} (line {line})"),
+            (Some(id), _) => id.to_owned(),
+            (None, _) => given.place(),
+        };
         self.output.data(&match detail {
             None => format!("{status:<11}  {shown}"),
             Some(detail) => format!("{status:<11}  {shown}  {detail}"),
@@ -194,14 +207,4 @@ impl Counts {
 
 fn unsettled(verb: &Verb) -> SettleError {
     SettleError { verb: verb.name(), detail: "it was not sent".into(), fault: SettleFault::Broker }
-}
-
-/// The beginning of what was no receipt.
-fn shortened(text: &str) -> String {
-    const CHARS: usize = 24;
-    let mut shown: String = text.chars().take(CHARS).map(|c| if c.is_control() { '?' } else { c }).collect();
-    if text.chars().count() > CHARS {
-        shown.push('…');
-    }
-    shown
 }

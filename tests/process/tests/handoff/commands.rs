@@ -74,7 +74,7 @@ async fn commands_say_what_they_did() {
     home.write("other.key", "f".repeat(64));
     let foreign = run([words("receipt --key-file other.key"), vec![receipt(0)]].concat()).await;
     assert_eq!(foreign.code, Some(1), "{}", foreign.stdout);
-    assert!(foreign.stdout.contains("BAD"), "{}", foreign.stdout);
+    assert!(foreign.stdout.contains("BAD") && foreign.stdout.contains("`other.key`"), "{}", foreign.stdout);
     let rubbish = run(words("receipt tg1.rubbish")).await;
     assert_eq!(rubbish.code, Some(2), "{}", rubbish.stdout);
 
@@ -87,7 +87,14 @@ async fn commands_say_what_they_did() {
     assert!(rejected.stdout.contains("the message itself is needed"), "{}", rejected.stdout);
     let forged = run([words("ack --key-file other.key"), vec![receipt(2)]].concat()).await;
     assert_eq!(forged.code, Some(1), "{}", forged.stdout);
-    assert!(forged.stdout.contains("refused"), "{}", forged.stdout);
+    assert!(forged.stdout.contains("refused") && forged.stdout.contains("`other.key`"), "{}", forged.stdout);
+    let lines = format!("\n{}\ntg1.{}the-very-end\n", "x".repeat(20_000), "A".repeat(40));
+    let path = home.path().to_owned();
+    let among = tokio::task::spawn_blocking(move || run_with_input(&path, &["ack", "-"], lines.as_bytes()));
+    let among = among.await.expect("no panic");
+    assert_eq!(among.code, Some(1), "{}", among.stdout);
+    assert!(among.stdout.contains("  line 2 (…xxxxxxxxxxxx)"), "{}", among.stdout);
+    assert!(among.stdout.contains("  line 3 (…the-very-end)"), "{}", among.stdout);
     let by_hand =
         run([words("ack --endpoints"), vec![broker.address().to_string(), receipt(2)]].concat()).await;
     assert_eq!(by_hand.code, Some(0), "{}", by_hand.stderr);
@@ -95,6 +102,11 @@ async fn commands_say_what_they_did() {
     assert_eq!(short.code, Some(2), "{}", short.stderr);
     let nowhere = run([words("ack --config gone.toml"), vec![receipt(0)]].concat()).await;
     assert_eq!(nowhere.code, Some(2), "{}", nowhere.stderr);
+    assert!(
+        nowhere.stderr.contains("--config") && nowhere.stderr.contains("--endpoints"),
+        "{}",
+        nowhere.stderr
+    );
 
     let mut again = bodies(&service.pull_all(2).await);
     again.sort();
