@@ -24,7 +24,8 @@ pub(crate) use settle::{DeferArgs, ReceiptArgs, RejectArgs, SettleArgs};
 #[derive(Debug, Parser)]
 #[command(name = "tidegate", version, max_term_width = 100, arg_required_else_help = true)]
 #[command(after_help = "Exit codes: 0 ok, 1 runtime, 2 configuration or usage, 3 environment \
-(broker out of reach, refused credentials, port in use, output that cannot be written).")]
+(broker out of reach, refused credentials, port in use, output that cannot be written). A reader of the output that \
+goes away, as `head` does, is no failure of a command; a flow that writes there fails (1).")]
 pub(crate) struct Cli {
     /// Write data and errors as JSON; also the log of `run`, unless `host.log-format` says otherwise
     #[arg(long, global = true)]
@@ -162,6 +163,9 @@ pub(crate) struct SendArgs {
     /// Messages a second at most; as fast as it goes when not given
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     pub(crate) rate: Option<u64>,
+    /// Write no message ids and no count, only what goes wrong
+    #[arg(long, short)]
+    pub(crate) quiet: bool,
     #[command(flatten)]
     pub(crate) client: ClientArgs,
     /// The bodies, one message each; `-` reads one a line from standard input
@@ -192,7 +196,7 @@ impl ClientArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct OptionsArgs {
-    /// A section (host, policies, flows) or a connector; all of them are listed when not given
+    /// A section (host, policies, flows, sources, sinks, settlers) or a connector; all of them are listed when not given
     #[arg(value_name = "SECTION|CONNECTOR")]
     pub(crate) name: Option<String>,
 }

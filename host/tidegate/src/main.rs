@@ -10,6 +10,7 @@ mod exit;
 mod inspect;
 mod new_file;
 mod output;
+mod usage;
 
 use std::process::ExitCode;
 
@@ -27,7 +28,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
-        Err(told) => return tell(&told),
+        Err(told) => return tell(&usage::mend(told)),
     };
     let output = Output::new(cli.json);
     let result = match cli.command {

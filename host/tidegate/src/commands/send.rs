@@ -34,7 +34,7 @@ async fn send(args: &SendArgs, options: ClientOptions, output: &Output) -> Resul
     let result = sender.send_all().await;
     sender.producer.close().await;
     result?;
-    if !output.is_json() {
+    if !output.is_json() && !args.quiet {
         talk(&format!("sent {}", sender.sent));
     }
     Ok(())
@@ -128,6 +128,9 @@ impl Sender<'_> {
                 }
             };
             self.sent += 1;
+            if self.args.quiet {
+                continue;
+            }
             if self.output.is_json() {
                 self.output.data(
                     &json!({ "message-id": sent.message_id.as_str(), "offset": sent.offset }).to_string(),
