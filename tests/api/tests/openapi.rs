@@ -8,7 +8,9 @@
 use std::time::Duration;
 
 use tidegate_api_tests::Schemathesis;
-use tidegate_process_tests::{GROUP, Home, Program, TOPIC, Tenants, eventually, start_broker};
+use tidegate_process_tests::{
+    Configuration, Consumed, GROUP, Home, Program, TOPIC, Tenants, eventually, start_broker,
+};
 use tokio::task::JoinHandle;
 
 /// What ends a flow, and what answers for as long as it is asked to.
@@ -43,38 +45,16 @@ async fn are_as_they_are_described() {
 fn home(endpoint: &str) -> Home {
     let home = Home::new();
     home.install("fair-share");
-    home.write(
-        "tidegate.toml",
-        format!(
-            r#"
-[host]
-admin-listen = "127.0.0.1:0"
-policy-dir = "policies"
-drain-timeout = "10s"
-
-[policies.fair]
-component = "fair-share.wasm"
-rules = "fair-share.toml"
-
-[sources.tenants]
-connector = "rocketmq-grpc"
-rocketmq.client.endpoints = "{endpoint}"
-rocketmq.source.main-topic = "{TOPIC}"
-rocketmq.source.consumer-group = "{GROUP}"
-rocketmq.source.await-duration = "5s"
-rocketmq.source.invisible-duration = "10s"
-
-[sinks.workers]
-connector = "handoff"
-listen = "127.0.0.1:0"
-
-[flows.tenants]
-source = "tenants"
-throttle = "fair"
-sink = "workers"
-"#
-        ),
-    );
+    let configuration = Configuration::new("policy-dir = \"policies\"\ndrain-timeout = \"10s\"")
+        .policy("fair", "fair-share")
+        .source(
+            "tenants",
+            Consumed { endpoint, topic: TOPIC, group: GROUP },
+            "rocketmq.source.await-duration = \"5s\"\nrocketmq.source.invisible-duration = \"10s\"",
+        )
+        .workers("workers", "127.0.0.1:0", "")
+        .flow("tenants", "tenants", "workers", "throttle = \"fair\"");
+    home.put(&configuration);
     home
 }
 

@@ -11,6 +11,7 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use parking_lot::Mutex;
 use tempfile::TempDir;
+use tidegate_process_tests::{Configuration, Consumed};
 
 use crate::ledger::Ledger;
 use crate::process::terminate;
@@ -47,35 +48,18 @@ impl Setup {
             let from = policies.join(name);
             fs::copy(&from, own.join(name)).with_context(|| format!("cannot copy `{}`", from.display()))?;
         }
-        let config = format!(
-            r#"
-[host]
-admin-listen = "127.0.0.1:0"
-drain-timeout = "20s"
-
-[policies.fair]
-component = "fair-share.wasm"
-rules = "fair-share.toml"
-
-[sources.audit]
-connector = "rocketmq-grpc"
-rocketmq.client.endpoints = "{endpoint}"
-rocketmq.source.main-topic = "{topic}"
-rocketmq.source.consumer-group = "{group}"
-rocketmq.source.fetch-concurrency = 8
-rocketmq.source.await-duration = "5s"
-rocketmq.source.invisible-duration = "15s"
-
-[sinks.out]
-connector = "stdout"
-
-[flows.audit]
-source = "audit"
-throttle = "fair"
-sink = "out"
-"#
-        );
-        fs::write(directory.path().join("tidegate.toml"), config)?;
+        let config = Configuration::new("drain-timeout = \"20s\"")
+            .policy("fair", "fair-share")
+            .source(
+                "audit",
+                Consumed { endpoint, topic, group },
+                "rocketmq.source.fetch-concurrency = 8\n\
+                 rocketmq.source.await-duration = \"5s\"\n\
+                 rocketmq.source.invisible-duration = \"15s\"",
+            )
+            .sink("out", "stdout", "")
+            .flow("audit", "audit", "out", "throttle = \"fair\"");
+        fs::write(directory.path().join("tidegate.toml"), config.toml())?;
         Ok(Self { program, directory })
     }
 

@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use tidegate_process_tests::{Configuration as Host, Consumed};
+
 /// What differs from one measurement to the next.
 pub(crate) struct Configuration<'a> {
     /// The directory of policies.
@@ -35,38 +37,21 @@ impl Configuration<'_> {
 
     pub(crate) fn toml(&self) -> String {
         let Self { log_level, component, endpoint, topic, topic_kind, group, receives, key, sink, .. } = self;
-        let rules = self.rules.map_or_else(String::new, |rules| format!("rules = \"{rules}\"\n"));
-        format!(
-            r#"[host]
-policy-dir = "{policies}"
-state-dir = "{state}"
-admin-listen = "127.0.0.1:0"
-log-level = "{log_level}"
-
-[policies.measured]
-component = "{component}"
-on-error = "deliver"
-{rules}
-[sources.lab]
-connector = "rocketmq-grpc"
-rocketmq.client.endpoints = "{endpoint}"
-rocketmq.source.main-topic = "{topic}"
-rocketmq.source.topic-kind = "{topic_kind}"
-rocketmq.source.consumer-group = "{group}"
-rocketmq.source.fetch-concurrency = {receives}
-
-[sinks.{name}]
-{sink}
-
-[flows.lab]
-source = "lab"
-throttle = "measured"
-sink = "{name}"
-key = "{key}"
-"#,
-            policies = self.policies.display(),
-            state = self.state.display(),
-            name = Self::SINK,
-        )
+        let (policies, state) = (self.policies.display(), self.state.display());
+        let host =
+            format!("policy-dir = \"{policies}\"\nstate-dir = \"{state}\"\nlog-level = \"{log_level}\"");
+        let rules = self.rules.map_or_else(String::new, |rules| format!("rules = \"{rules}\""));
+        let policy = format!("component = \"{component}\"\non-error = \"deliver\"\n{rules}");
+        let source = format!(
+            "rocketmq.source.topic-kind = \"{topic_kind}\"\nrocketmq.source.fetch-concurrency = {receives}"
+        );
+        let flow = format!("throttle = \"measured\"\nkey = \"{key}\"");
+        Host::new(&host)
+            .section("policies.measured", &policy)
+            .source("lab", Consumed { endpoint, topic, group }, &source)
+            .section(&format!("sinks.{}", Self::SINK), sink)
+            .flow("lab", "lab", Self::SINK, &flow)
+            .toml()
+            .to_owned()
     }
 }

@@ -20,6 +20,7 @@ mod outstanding;
 mod policies;
 mod program;
 mod reader;
+mod subscription;
 mod swap;
 mod table;
 mod watch;

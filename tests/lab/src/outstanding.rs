@@ -1,25 +1,18 @@
 //! The memory of deliveries that a worker has and has not settled: the program by itself, the broker and the worker here.
 
-use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
-use tidegate_proto::handoff::handoff_client::HandoffClient;
-use tidegate_proto::handoff::{
-    Accept, Credits, Open, Settlement, Settlements, SubscribeRequest, SubscribeResponse, settlement,
-    subscribe_request, subscribe_response,
-};
+use tidegate_proto::handoff::subscribe_response;
 use tidegate_test_brokers::Usage;
-use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
-use tokio_stream::wrappers::ReceiverStream;
-use tonic::Streaming;
 
 use crate::absolute;
 use crate::configuration::Configuration;
 use crate::loopback::{GROUP, Load, Loopback, TOPIC, tenant};
 use crate::program::Program;
+use crate::subscription::Subscription;
 
 /// Receives in flight.
 const RECEIVES: usize = 4;
@@ -93,7 +86,7 @@ async fn measure(args: &Args, body_bytes: usize, host: &Path, policies: &Path) -
         sink: &sink,
     };
     let program = Program::start(host, directory.path(), &configuration.toml()).await?;
-    let mut worker = Worker::subscribe(program.worker_address().await?, args.held).await?;
+    let mut worker = Worker(Subscription::open(program.worker_address().await?, args.held).await?);
     loopback.send(&load(args.before)).await?;
     worker.settle(args.before).await?;
     sleep(CALM).await;
@@ -108,37 +101,15 @@ async fn measure(args: &Args, body_bytes: usize, host: &Path, policies: &Path) -
 }
 
 /// A worker that settles or not, as it is told.
-struct Worker {
-    requests: mpsc::Sender<SubscribeRequest>,
-    responses: Streaming<SubscribeResponse>,
-}
+struct Worker(Subscription);
 
 impl Worker {
-    async fn subscribe(address: SocketAddr, credits: u64) -> Result<Self> {
-        let client = HandoffClient::connect(format!("http://{address}")).await?;
-        let mut client = client.max_decoding_message_size(usize::MAX);
-        let (requests, outgoing) = mpsc::channel(16);
-        let credits = Credits { messages: credits, bytes: 0 };
-        let open = Open { flow: "lab".into(), worker: "lab".into(), credits: Some(credits) };
-        requests.send(request(subscribe_request::Kind::Open(open))).await?;
-        let responses = client.subscribe(ReceiverStream::new(outgoing)).await?.into_inner();
-        Ok(Self { requests, responses })
-    }
-
     /// Settles so many, and waits for the answers.
     async fn settle(&mut self, count: u64) -> Result<()> {
         let mut settled = 0;
         while settled < count {
             match self.next().await? {
-                subscribe_response::Kind::Deliveries(batch) => {
-                    let settlements = batch.deliveries.into_iter().map(|delivery| Settlement {
-                        receipt: delivery.receipt,
-                        verdict: Some(settlement::Verdict::Accept(Accept {})),
-                        cost: None,
-                    });
-                    let settlements = Settlements { settlements: settlements.collect() };
-                    self.requests.send(request(subscribe_request::Kind::Settle(settlements))).await?;
-                }
+                subscribe_response::Kind::Deliveries(batch) => self.0.accept(batch).await?,
                 subscribe_response::Kind::Settled(results) => settled += results.results.len() as u64,
                 _ => {}
             }
@@ -159,16 +130,12 @@ impl Worker {
     }
 
     async fn next(&mut self) -> Result<subscribe_response::Kind> {
-        let response = timeout(PATIENCE, self.responses.message()).await.context("nothing comes")??;
+        let response = timeout(PATIENCE, self.0.responses.message()).await.context("nothing comes")??;
         match response.and_then(|response| response.kind) {
             Some(kind) => Ok(kind),
             None => bail!("the stream ended"),
         }
     }
-}
-
-fn request(kind: subscribe_request::Kind) -> SubscribeRequest {
-    SubscribeRequest { kind: Some(kind) }
 }
 
 fn megabytes(bytes: u64) -> f64 {

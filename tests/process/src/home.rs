@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
 
-use crate::shipped_policies;
+use crate::{Configuration, Consumed, shipped_policies};
 
 /// A directory for one run of the program.
 #[derive(Debug)]
@@ -37,6 +37,13 @@ impl Home {
         fs::write(self.file(name), content).expect("write");
     }
 
+    /// Replaces a piece of `tidegate.toml`.
+    pub fn edit(&self, piece: &str, by: &str) {
+        let text = fs::read_to_string(self.file("tidegate.toml")).expect("the configuration");
+        assert!(text.contains(piece), "`{piece}` is not in\n{text}");
+        self.write("tidegate.toml", text.replace(piece, by));
+    }
+
     /// Puts a shipped policy and its rules in place.
     pub fn install(&self, policy: &str) {
         for extension in ["wasm", "toml"] {
@@ -49,32 +56,21 @@ impl Home {
     /// Writes `tidegate.toml`: one flow from the broker at `endpoint` to `stdout`, and whatever `more` has. The flow
     /// is the last section, so `more` begins with keys of it.
     pub fn configure(&self, endpoint: &str, more: &str) {
-        let text = format!(
-            r#"
-[host]
-admin-listen = "127.0.0.1:0"
-drain-timeout = "10s"
+        let more = format!("\n{more}");
+        let configuration = Configuration::new("drain-timeout = \"10s\"")
+            .source(
+                "tenants",
+                Consumed { endpoint, topic: crate::TOPIC, group: crate::GROUP },
+                "rocketmq.source.fetch-concurrency = 2\nrocketmq.source.await-duration = \"5s\"",
+            )
+            .sink("out", "stdout", "")
+            .flow("tenants", "tenants", "out", &more);
+        self.put(&configuration);
+    }
 
-[sources.tenants]
-connector = "rocketmq-grpc"
-rocketmq.client.endpoints = "{endpoint}"
-rocketmq.source.main-topic = "{topic}"
-rocketmq.source.consumer-group = "{group}"
-rocketmq.source.fetch-concurrency = 2
-rocketmq.source.await-duration = "5s"
-
-[sinks.out]
-connector = "stdout"
-
-[flows.tenants]
-source = "tenants"
-sink = "out"
-{more}
-"#,
-            topic = crate::TOPIC,
-            group = crate::GROUP,
-        );
-        self.write("tidegate.toml", text);
+    /// Writes a configuration as `tidegate.toml`.
+    pub fn put(&self, configuration: &Configuration) {
+        self.write("tidegate.toml", configuration.toml());
     }
 }
 

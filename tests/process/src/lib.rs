@@ -10,11 +10,13 @@
     reason = "only tests use this crate"
 )]
 
+mod configuration;
 mod home;
 mod program;
 pub mod secrets;
 mod tenants;
 
+pub use configuration::{Configuration, Consumed};
 pub use home::Home;
 pub use program::{Ended, Program, http_ask, run_to_end, run_with_input, run_with_variables};
 pub use tenants::{

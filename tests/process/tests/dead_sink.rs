@@ -10,7 +10,9 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use serde_json::Value;
 use tidegate_devbroker::{Broker, Method};
-use tidegate_process_tests::{GROUP, Home, PATIENCE, Program, TOPIC, Tenants, start_impatient_broker};
+use tidegate_process_tests::{
+    Configuration, Consumed, GROUP, Home, PATIENCE, Program, TOPIC, Tenants, start_impatient_broker,
+};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::task::JoinHandle;
@@ -106,40 +108,19 @@ impl Stage {
         tenants.close().await;
         home.install("steady");
         let renewing = "rocketmq.source.renewal-policy = \"steady\"";
-        let text = format!(
-            r#"
-[host]
-admin-listen = "127.0.0.1:0"
-drain-timeout = "10s"
-
-[policies.steady]
-component = "steady.wasm"
-rules = "steady.toml"
-
-[sources.tenants]
-connector = "rocketmq-grpc"
-rocketmq.client.endpoints = "{endpoint}"
-rocketmq.source.main-topic = "{TOPIC}"
-rocketmq.source.consumer-group = "{GROUP}"
-rocketmq.source.await-duration = "5s"
-rocketmq.source.invisible-duration = "{lease}s"
-{policy}
-
-[sinks.out]
-connector = "{connector}"
-{sink}
-
-[flows.tenants]
-source = "tenants"
-sink = "out"
-queue-messages = {QUEUE}
-renew-emitted = {renews}
-"#,
-            endpoint = broker.address(),
-            lease = LEASE.as_secs(),
-            policy = if renews { renewing } else { "" },
+        let source = format!(
+            "rocketmq.source.await-duration = \"5s\"\nrocketmq.source.invisible-duration = \"{}s\"\n{}",
+            LEASE.as_secs(),
+            if renews { renewing } else { "" },
         );
-        home.write("tidegate.toml", text);
+        let flow = format!("queue-messages = {QUEUE}\nrenew-emitted = {renews}");
+        let endpoint = broker.address().to_string();
+        let configuration = Configuration::new("drain-timeout = \"10s\"")
+            .policy("steady", "steady")
+            .source("tenants", Consumed { endpoint: &endpoint, topic: TOPIC, group: GROUP }, &source)
+            .sink("out", connector, sink)
+            .flow("tenants", "tenants", "out", &flow);
+        home.put(&configuration);
         Self { home, broker }
     }
 

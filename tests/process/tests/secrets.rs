@@ -22,7 +22,8 @@ use tidegate_connector::Clock;
 use tidegate_devbroker::{Broker, User};
 use tidegate_process_tests::secrets::{Haul, Marker};
 use tidegate_process_tests::{
-    Home, PATIENCE, Program, TOPIC, admin, run_to_end, run_with_variables, start_guarded_broker,
+    Configuration, Consumed, Home, PATIENCE, Program, TOPIC, admin, run_to_end, run_with_variables,
+    start_guarded_broker,
 };
 use tidegate_rocketmq::{ClientOptions, Endpoints, Fixed, Keys, Outgoing, Producer};
 use tidegate_telemetry::Telemetry;
@@ -121,27 +122,22 @@ impl Stage {
         self.flows.push((name.to_owned(), source.to_owned()));
     }
 
-    fn config(&self) -> String {
-        let mut text = format!(
-            "[host]\nadmin-listen = \"127.0.0.1:0\"\ndrain-timeout = \"5s\"\nlog-level = \"{LEVEL}\"\n\
-             log-format = \"{}\"\n[sinks.out]\nconnector = \"stdout\"\n{}",
-            self.format, self.policies
-        );
+    fn config(&self) -> Configuration {
+        let host =
+            format!("drain-timeout = \"5s\"\nlog-level = \"{LEVEL}\"\nlog-format = \"{}\"", self.format);
+        let endpoint = self.broker.address().to_string();
+        let mut configuration = Configuration::new(&host).sink("out", "stdout", &self.policies);
         for (number, (name, source)) in self.flows.iter().enumerate() {
-            text.push_str(&format!(
-                "[flows.{name}]\nsource = \"{name}\"\nsink = \"out\"\nthrottle = \"gate\"\nshadow = \"shadow\"\n\
-                 [sources.{name}]\nconnector = \"rocketmq-grpc\"\nrocketmq.client.endpoints = \"{}\"\n\
-                 rocketmq.source.main-topic = \"{TOPIC}\"\nrocketmq.source.consumer-group = \"{}\"\n\
-                 rocketmq.source.await-duration = \"1s\"\n{source}",
-                self.broker.address(),
-                group(number),
-            ));
+            let consumed = Consumed { endpoint: &endpoint, topic: TOPIC, group: &group(number) };
+            configuration = configuration
+                .source(name, consumed, &format!("rocketmq.source.await-duration = \"1s\"\n{source}"))
+                .flow(name, name, "out", "throttle = \"gate\"\nshadow = \"shadow\"");
         }
-        text
+        configuration
     }
 
     fn start(&self) -> Program {
-        self.home.write("tidegate.toml", self.config());
+        self.home.put(&self.config());
         Program::start_with_variables(self.home.path(), &RUN, &self.borrowed())
     }
 
@@ -428,7 +424,7 @@ async fn secrets_from_variables_and_from_the_configuration_show_nowhere() {
 
         // Edits of the configuration, all of them with a secret in the line at fault.
         let mut haul = Haul::default();
-        let config = stage.config();
+        let config = stage.config().toml().to_owned();
         let line = format!("rocketmq.client.secret-key = \"{}\"", written.text());
         assert!(config.contains(&line));
         for broken in [

@@ -4,8 +4,9 @@
 use std::collections::BTreeSet;
 
 use serde_json::Value;
-use tidegate_devbroker::Broker;
-use tidegate_process_tests::{GROUP, Home, Program, TOPIC, Tenants, eventually, start_broker};
+use tidegate_process_tests::{
+    Configuration, Consumed, GROUP, Home, Program, TOPIC, Tenants, eventually, start_broker,
+};
 
 const MESSAGES: usize = 200;
 
@@ -15,32 +16,16 @@ async fn two_flows_write_to_one_file() {
     let tenants = Tenants::of(&broker).await;
     let home = Home::new();
     let file = home.file("out.jsonl");
-    let text = format!(
-        r#"
-[host]
-admin-listen = "127.0.0.1:0"
-
-{one}
-
-{other}
-
-[sinks.out]
-connector = "file"
-path = "{file}"
-
-[flows.one]
-source = "one"
-sink = "out"
-
-[flows.other]
-source = "other"
-sink = "out"
-"#,
-        one = source("one", &broker),
-        other = source("other", &broker),
-        file = file.display(),
-    );
-    home.write("tidegate.toml", text);
+    let endpoint = broker.address().to_string();
+    let consumed = Consumed { endpoint: &endpoint, topic: TOPIC, group: GROUP };
+    let source = "rocketmq.source.await-duration = \"5s\"";
+    let configuration = Configuration::new("")
+        .source("one", consumed, source)
+        .source("other", consumed, source)
+        .sink("out", "file", &format!("path = \"{}\"", file.display()))
+        .flow("one", "one", "out", "")
+        .flow("other", "other", "out", "");
+    home.put(&configuration);
     let program = Program::start(home.path(), &["run"]);
     program.wait_for_log("admin API listens").await;
     // Both take part before anything comes, so that each gets a share.
@@ -63,20 +48,6 @@ sink = "out"
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);
     tenants.close().await;
     broker.stop().await;
-}
-
-fn source(name: &str, broker: &Broker) -> String {
-    format!(
-        r#"
-[sources.{name}]
-connector = "rocketmq-grpc"
-rocketmq.client.endpoints = "{endpoint}"
-rocketmq.source.main-topic = "{TOPIC}"
-rocketmq.source.consumer-group = "{GROUP}"
-rocketmq.source.await-duration = "5s"
-"#,
-        endpoint = broker.address(),
-    )
 }
 
 fn number_of(line: &str) -> usize {

@@ -12,10 +12,14 @@
 use std::net::{Ipv4Addr, TcpListener};
 
 use tidegate_devbroker::{Audit, Broker, MessageRecord};
-use tidegate_process_tests::{GROUP, Home, Program, TOPIC, Tenants, eventually, http_ask, start_broker};
+use tidegate_process_tests::{
+    Configuration, Consumed, GROUP, Home, Program, TOPIC, Tenants, eventually, http_ask, start_broker,
+};
 use tidegate_worker_tests::Language;
 
 const FLOW: &str = "jobs";
+/// What a service for workers has more.
+const GUARDED: &str = "tokens-file = \"tokens.toml\"";
 const TOKEN: &str = "jobs-0123456789abcdef";
 
 #[tokio::test(flavor = "multi_thread")]
@@ -187,38 +191,17 @@ impl Stage {
         let address = free_address();
         home.write("fleet.key", "0123456789abcdef".repeat(4));
         home.write("tokens.toml", format!("[tokens.jobs]\ntoken = \"{TOKEN}\"\nflows = [\"{FLOW}\"]\n"));
-        home.write(
-            "tidegate.toml",
-            format!(
-                r#"
-[host]
-admin-listen = "127.0.0.1:0"
-receipt-key-file = "fleet.key"
-
-[sources.jobs]
-connector = "rocketmq-grpc"
-rocketmq.client.endpoints = "{endpoint}"
-rocketmq.source.main-topic = "{TOPIC}"
-rocketmq.source.consumer-group = "{GROUP}"
-rocketmq.source.await-duration = "5s"
-rocketmq.source.invisible-duration = "20s"
-
-[sinks.workers]
-connector = "handoff"
-listen = "{address}"
-tokens-file = "tokens.toml"
-
-[sinks.rejected]
-connector = "stdout"
-
-[flows.{FLOW}]
-source = "jobs"
-sink = "workers"
-dead-letter = "rejected"
-"#,
-                endpoint = broker.address(),
-            ),
-        );
+        let endpoint = broker.address().to_string();
+        let configuration = Configuration::new("receipt-key-file = \"fleet.key\"")
+            .source(
+                "jobs",
+                Consumed { endpoint: &endpoint, topic: TOPIC, group: GROUP },
+                "rocketmq.source.await-duration = \"5s\"\nrocketmq.source.invisible-duration = \"20s\"",
+            )
+            .workers("workers", &address, GUARDED)
+            .sink("rejected", "stdout", "")
+            .flow(FLOW, "jobs", "workers", "dead-letter = \"rejected\"");
+        home.put(&configuration);
         Self { broker, tenants, home, address }
     }
 
@@ -231,27 +214,11 @@ dead-letter = "rejected"
     /// A host of the same fleet that only settles, and where it does.
     async fn start_settler(&self) -> (Program, String) {
         let address = free_address();
-        self.home.write(
-            "settler.toml",
-            format!(
-                r#"
-[host]
-admin-listen = "127.0.0.1:0"
-receipt-key-file = "fleet.key"
-state-dir = "state-of-the-settler"
-
-[settlers.fleet]
-connector = "rocketmq-grpc"
-rocketmq.client.endpoints = "{endpoint}"
-
-[sinks.workers]
-connector = "handoff"
-listen = "{address}"
-tokens-file = "tokens.toml"
-"#,
-                endpoint = self.broker.address(),
-            ),
-        );
+        let host = "receipt-key-file = \"fleet.key\"\nstate-dir = \"state-of-the-settler\"";
+        let configuration = Configuration::new(host)
+            .settler("fleet", &self.broker.address().to_string(), "")
+            .workers("workers", &address, GUARDED);
+        self.home.write("settler.toml", configuration.toml());
         let host = Program::start(self.home.path(), &["run", "--config", "settler.toml"]);
         host.wait_for_log("workers are served").await;
         (host, address)

@@ -9,8 +9,8 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use serde_json::Value;
 use tempfile::TempDir;
-use tidegate_process_tests::http_ask;
 use tidegate_process_tests::secrets::Haul;
+use tidegate_process_tests::{Configuration, Consumed, http_ask};
 use tokio::time::{Instant, sleep};
 
 use super::secrets::Secrets;
@@ -71,40 +71,25 @@ impl Host {
             let from = policies.join(name);
             fs::copy(&from, own.join(name)).with_context(|| format!("cannot copy `{}`", from.display()))?;
         }
-        let mut config = host.common("json");
         let policy = around.name_of_what_counts;
-        config.push_str(&format!(
-            "[policies.{policy}]\ncomponent = \"fair-share.wasm\"\nrules = \"fair-share.toml\"\n"
-        ));
+        let mut config = host.common("json").policy(policy, "fair-share");
         for (at, flow) in FLOWS.into_iter().enumerate() {
-            config.push_str(&format!(
-                r#"
-[sources.{flow}]
-connector = "rocketmq-grpc"
-rocketmq.client.endpoints = "{endpoint}"
-rocketmq.client.access-key = "{user}"
-rocketmq.client.secret-key = "env:{KEY_VARIABLE}"
-rocketmq.source.topic-kind = "{flow}"
-rocketmq.source.main-topic = "{topic}"
-rocketmq.source.consumer-group = "{group}"
-rocketmq.source.fetch-concurrency = 4
-rocketmq.source.await-duration = "5s"
-rocketmq.source.invisible-duration = "{lease}s"
-
-[flows.{flow}]
-source = "{flow}"
-throttle = "{policy}"
-sink = "workers"
-ack = "by-worker"
-"#,
-                endpoint = around.endpoint,
+            let consumed =
+                Consumed { endpoint: around.endpoint, topic: around.topics[at], group: around.groups[at] };
+            let source = format!(
+                "rocketmq.client.access-key = \"{user}\"\n\
+                 rocketmq.client.secret-key = \"env:{KEY_VARIABLE}\"\n\
+                 rocketmq.source.topic-kind = \"{flow}\"\n\
+                 rocketmq.source.fetch-concurrency = 4\n\
+                 rocketmq.source.await-duration = \"5s\"\n\
+                 rocketmq.source.invisible-duration = \"{lease}s\"",
                 user = around.users[0],
-                topic = around.topics[at],
-                group = around.groups[at],
                 lease = LEASE.as_secs(),
-            ));
+            );
+            let more = format!("throttle = \"{policy}\"\nack = \"by-worker\"");
+            config = config.source(flow, consumed, &source).flow(flow, flow, "workers", &more);
         }
-        fs::write(host.home.path().join(CONFIG), config)?;
+        fs::write(host.home.path().join(CONFIG), config.toml())?;
         host.variables.push((KEY_VARIABLE, secrets.taker.text().to_owned()));
         Ok(host)
     }
@@ -117,20 +102,12 @@ ack = "by-worker"
     ) -> anyhow::Result<Self> {
         let host = Self::new("host b", program, secrets)?;
         fs::write(host.home.path().join("broker.key"), format!("{}\n", secrets.settler.text()))?;
-        let mut config = host.common("text");
-        config.push_str(&format!(
-            r#"
-[settlers.{settler}]
-connector = "rocketmq-grpc"
-rocketmq.client.endpoints = "{endpoint}"
-rocketmq.client.access-key = "{user}"
-rocketmq.client.secret-key = "file:broker.key"
-"#,
-            endpoint = around.endpoint,
-            user = around.users[1],
-            settler = around.name_of_what_counts,
-        ));
-        fs::write(host.home.path().join(CONFIG), config)?;
+        let keys = format!(
+            "rocketmq.client.access-key = \"{}\"\nrocketmq.client.secret-key = \"file:broker.key\"",
+            around.users[1]
+        );
+        let config = host.common("text").settler(around.name_of_what_counts, around.endpoint, &keys);
+        fs::write(host.home.path().join(CONFIG), config.toml())?;
         Ok(host)
     }
 
@@ -150,23 +127,14 @@ rocketmq.client.secret-key = "file:broker.key"
         Ok(Self { name, program, home, variables: Vec::new(), address, child: None, admin: String::new() })
     }
 
-    fn common(&self, log_format: &str) -> String {
-        format!(
-            r#"
-[host]
-admin-listen = "127.0.0.1:0"
-drain-timeout = "20s"
-receipt-key-file = "fleet.key"
-log-level = "debug"
-log-format = "{log_format}"
-
-[sinks.workers]
-connector = "handoff"
-listen = "{}"
-tokens-file = "tokens.toml"
-"#,
-            self.address
-        )
+    fn common(&self, log_format: &str) -> Configuration {
+        let host = format!(
+            "drain-timeout = \"20s\"\n\
+             receipt-key-file = \"fleet.key\"\n\
+             log-level = \"debug\"\n\
+             log-format = \"{log_format}\""
+        );
+        Configuration::new(&host).workers("workers", &self.address, "tokens-file = \"tokens.toml\"")
     }
 
     /// Starts it, and waits until workers are served.

@@ -9,7 +9,7 @@ use tonic::Code;
 
 use crate::service::bodies;
 use crate::stream::{Stream, accept, connect, open, send_bytes, settle};
-use crate::{home, start};
+use crate::{Stage, home, start};
 
 /// What no request may have more of.
 const TOO_LARGE: usize = 100 << 20;
@@ -17,11 +17,8 @@ const TOO_LARGE: usize = 100 << 20;
 /// Streams that cannot be opened, for each reason.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_wrong_beginning_is_named() {
-    let broker = start_broker().await;
-    let tenants = Tenants::of(&broker).await;
-    let home = home(&broker.address().to_string(), "", "");
-    let (host, service) = start(&home).await;
-    let channel = connect(&service.address).await;
+    let stage = Stage::set().await;
+    let channel = connect(&stage.service.address).await;
     let mut good = Stream::open(&channel, open(1)).await.expect("opened");
     let long = "tenants ".repeat(1 << 17);
     for (first, code, said) in [
@@ -48,24 +45,18 @@ async fn a_wrong_beginning_is_named() {
         assert!(refused.message().contains(said), "{said}: {refused}");
         assert!(refused.message().len() < 1024, "{} bytes", refused.message().len());
     }
-    tenants.send("a", "a").await;
+    stage.tenants.send("a", "a").await;
     let taken = good.deliveries().await;
     assert!(good.settle(vec![accept(&taken[0].receipt)]).await);
     assert_eq!(good.settled().await[0].status(), proto::Status::Done);
-    let ended = host.terminate().await;
-    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
-    tenants.close().await;
-    broker.stop().await;
+    stage.end().await;
 }
 
 /// Requests that end a stream, for each reason: what its worker held goes to another at once.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_wrong_request_ends_its_stream_and_no_other() {
-    let broker = start_broker().await;
-    let tenants = Tenants::of(&broker).await;
-    let home = home(&broker.address().to_string(), "", "");
-    let (host, service) = start(&home).await;
-    let (channel, other) = (connect(&service.address).await, connect(&service.address).await);
+    let stage = Stage::set().await;
+    let (channel, other) = (connect(&stage.service.address).await, connect(&stage.service.address).await);
     let wrong = |kind| proto::SubscribeRequest { kind }.encode_to_vec();
     let credits = |messages| Asked::Credits(proto::Credits { messages, bytes: 1 << 63 });
     let many = |count: usize| {
@@ -88,7 +79,7 @@ async fn a_wrong_request_ends_its_stream_and_no_other() {
     ];
     for (number, (request, code, said)) in cases.into_iter().enumerate() {
         let name = number.to_string();
-        tenants.send(&name, &name).await;
+        stage.tenants.send(&name, &name).await;
         let begin = proto::SubscribeRequest { kind: Some(Asked::Open(open(1))) }.encode_to_vec();
         let ended = send_bytes(&channel, "Subscribe", vec![begin, request]).await;
         assert_eq!(ended.code(), code, "{ended}");
@@ -99,23 +90,17 @@ async fn a_wrong_request_ends_its_stream_and_no_other() {
         assert!(good.settle(vec![accept(&taken[0].receipt)]).await);
         assert_eq!(good.settled().await[0].status(), proto::Status::Done, "{name}");
     }
-    let ended = host.terminate().await;
-    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    let ended = stage.end().await;
     assert!(ended.stderr.contains("a worker's stream was ended"), "{}", ended.stderr);
-    tenants.close().await;
-    broker.stop().await;
 }
 
 /// Calls that are none.
 #[tokio::test(flavor = "multi_thread")]
 async fn garbage_in_a_call_is_its_sender_s_fault() {
-    let broker = start_broker().await;
-    let tenants = Tenants::of(&broker).await;
-    let home = home(&broker.address().to_string(), "", "");
-    let (host, service) = start(&home).await;
-    tenants.send("a", "a").await;
-    let taken = service.pull_all(1).await;
-    let channel = connect(&service.address).await;
+    let stage = Stage::set().await;
+    stage.tenants.send("a", "a").await;
+    let taken = stage.service.pull_all(1).await;
+    let channel = connect(&stage.service.address).await;
     let garbage = || b"\xff\xff\xff\xffthis is no message".to_vec();
     for (method, messages, code, said) in [
         ("Settle", vec![garbage()], Code::InvalidArgument, "no request of tidegate.v1"),
@@ -136,10 +121,7 @@ async fn garbage_in_a_call_is_its_sender_s_fault() {
     let receipt = taken[0]["receipt"].as_str().expect("a receipt");
     let done = settle(&channel, vec![accept(receipt)]).await.expect("an answer");
     assert_eq!(done[0].status(), proto::Status::Done, "the connection is as good as before");
-    let ended = host.terminate().await;
-    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
-    tenants.close().await;
-    broker.stop().await;
+    stage.end().await;
 }
 
 /// Receipts that are no receipts, of another fleet and of a later kind, beside a good one: each has its own answer, by
@@ -226,13 +208,10 @@ async fn foreign_receipt(endpoint: &str, tenants: &Tenants) -> String {
 /// Credits of zero are a pause, and byte credits have no bound of their own.
 #[tokio::test(flavor = "multi_thread")]
 async fn credits_may_be_none_and_many() {
-    let broker = start_broker().await;
-    let tenants = Tenants::of(&broker).await;
-    let home = home(&broker.address().to_string(), "", "");
-    let (host, service) = start(&home).await;
-    let channel = connect(&service.address).await;
+    let stage = Stage::set().await;
+    let channel = connect(&stage.service.address).await;
     let mut worker = Stream::open(&channel, open(0)).await.expect("opened");
-    tenants.send("a", "a").await;
+    stage.tenants.send("a", "a").await;
     assert!(worker.is_quiet().await, "it has no credits");
     let credits = |messages, bytes| Asked::Credits(proto::Credits { messages, bytes });
     assert!(worker.say(credits(1, 1 << 63)).await);
@@ -240,32 +219,26 @@ async fn credits_may_be_none_and_many() {
     assert!(worker.say(credits(0, 0)).await);
     assert!(worker.settle(vec![accept(&first[0].receipt)]).await);
     assert_eq!(worker.settled().await[0].status(), proto::Status::Done, "a pause is for what is new");
-    tenants.send("b", "b").await;
+    stage.tenants.send("b", "b").await;
     assert!(worker.is_quiet().await, "it paused");
     assert!(worker.say(credits(100_000, u64::MAX)).await);
     let second = worker.deliveries().await;
     assert_eq!(second[0].body, b"b".as_slice());
     drop(worker);
     // It held that.
-    let again = service.pull_all(1).await;
+    let again = stage.service.pull_all(1).await;
     assert_eq!(bodies(&again), ["b"]);
-    assert_eq!(service.settle(&again, &serde_json::json!({ "verdict": "accept" })), ["done"]);
-    let ended = host.terminate().await;
-    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
-    tenants.close().await;
-    broker.stop().await;
+    assert_eq!(stage.service.settle(&again, &serde_json::json!({ "verdict": "accept" })), ["done"]);
+    stage.end().await;
 }
 
 /// Two workers of one name; each may settle what the other has, once, and hears the truth afterwards.
 #[tokio::test(flavor = "multi_thread")]
 async fn another_s_message_is_settled_once() {
-    let broker = start_broker().await;
-    let tenants = Tenants::of(&broker).await;
-    let home = home(&broker.address().to_string(), "", "");
-    let (host, service) = start(&home).await;
-    let channel = connect(&service.address).await;
+    let stage = Stage::set().await;
+    let channel = connect(&stage.service.address).await;
     let mut holder = Stream::open(&channel, open(1)).await.expect("opened");
-    tenants.send("a", "a").await;
+    stage.tenants.send("a", "a").await;
     let taken = holder.deliveries().await;
     let mut other = Stream::open(&channel, open(0)).await.expect("opened");
     assert!(other.settle(vec![accept(&taken[0].receipt)]).await);
@@ -282,18 +255,15 @@ async fn another_s_message_is_settled_once() {
     let told = holder.settled().await;
     assert_eq!(told[0].status(), proto::Status::Unknown, "{told:?}");
     assert!(told[0].detail.contains("accepted before"), "{told:?}");
-    tenants.send("b", "b").await;
+    stage.tenants.send("b", "b").await;
     let next = holder.deliveries().await;
     assert_eq!(next[0].body, b"b".as_slice(), "its credit is free again");
-    let (_, described) = service.ask("GET", "/v1/flows", "");
+    let (_, described) = stage.service.ask("GET", "/v1/flows", "");
     let workers = described["flows"][0]["workers"].as_array().expect("workers");
     assert_eq!(workers.iter().filter(|worker| worker["name"] == "test").count(), 2, "{described}");
     assert!(holder.settle(vec![accept(&next[0].receipt)]).await);
     assert_eq!(holder.settled().await[0].status(), proto::Status::Done);
-    let ended = host.terminate().await;
-    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
-    tenants.close().await;
-    broker.stop().await;
+    stage.end().await;
 }
 
 /// A token that is withdrawn is no good any more, not even for a stream that is open; a mistake withdraws none.

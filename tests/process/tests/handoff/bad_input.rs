@@ -8,7 +8,7 @@ use serde_json::json;
 use tidegate_process_tests::{Program, Tenants, run_to_end, start_broker};
 
 use crate::service::Service;
-use crate::{home, start};
+use crate::{Stage, home, start};
 
 /// Where the service of a test's host listens.
 const LISTEN: &str = "\nlisten = \"127.0.0.1:0\"\n";
@@ -16,12 +16,9 @@ const LISTEN: &str = "\nlisten = \"127.0.0.1:0\"\n";
 /// Receipts that are no receipts, of another fleet, of a later kind; bodies that are none; and everybody else goes on.
 #[tokio::test(flavor = "multi_thread")]
 async fn rubbish_is_named_and_harms_nobody() {
-    let broker = start_broker().await;
-    let tenants = Tenants::of(&broker).await;
-    let home = home(&broker.address().to_string(), "", "");
-    let (host, service) = start(&home).await;
-    tenants.send("a", "a").await;
-    let taken = service.pull_all(1).await;
+    let stage = Stage::set().await;
+    stage.tenants.send("a", "a").await;
+    let taken = stage.service.pull_all(1).await;
     let receipt = taken[0]["receipt"].as_str().expect("a receipt").to_owned();
     let mut altered = receipt.clone().into_bytes();
     let middle = altered.len() / 2;
@@ -38,7 +35,7 @@ async fn rubbish_is_named_and_harms_nobody() {
         (&long, "at most"),
     ] {
         let body = json!({ "settlements": [{ "receipt": rubbish, "verdict": "accept" }] });
-        let (status, answer) = service.ask("POST", "/v1/settle", &body.to_string());
+        let (status, answer) = stage.service.ask("POST", "/v1/settle", &body.to_string());
         let result = &answer["results"][0];
         assert_eq!((status, &result["status"]), (200, &json!("refused")), "{rubbish}: {answer}");
         assert!(result["detail"].as_str().expect("a sentence").contains(said), "{said}: {answer}");
@@ -56,20 +53,21 @@ async fn rubbish_is_named_and_harms_nobody() {
         ("/v1/flows/tenants/pull", r#"{"wait-ms":9999999}"#, "at most"),
         ("/v1/flows/tenants/pull", r#"{"max-messsages":1}"#, "unknown field"),
     ] {
-        let (status, answer) = service.ask("POST", path, body);
+        let (status, answer) = stage.service.ask("POST", path, body);
         assert_eq!(status, 400, "{path} {body}: {answer}");
         assert!(answer["error"].as_str().expect("a sentence").contains(said), "{said}: {answer}");
     }
-    let (status, answer) = service.ask("POST", "/v1/flows/tenents/pull", "{}");
+    let (status, answer) = stage.service.ask("POST", "/v1/flows/tenents/pull", "{}");
     assert_eq!(status, 404);
     assert!(answer["error"].as_str().expect("a sentence").contains("`tenants`"), "{answer}");
     let many: Vec<_> = (0..1001).map(|_| json!({ "receipt": "x", "verdict": "accept" })).collect();
-    let (status, answer) = service.ask("POST", "/v1/settle", &json!({ "settlements": many }).to_string());
+    let (status, answer) =
+        stage.service.ask("POST", "/v1/settle", &json!({ "settlements": many }).to_string());
     assert_eq!(status, 400, "{answer}");
 
     // A body of 100 MB is not even read to its end.
     let huge = vec![b'a'; 100 << 20];
-    match service.ask_raw("POST", "/v1/settle", "application/json", &huge) {
+    match stage.service.ask_raw("POST", "/v1/settle", "application/json", &huge) {
         Ok((status, _)) => assert_eq!(status, 413),
         Err(error) => assert!(
             matches!(error.kind(), std::io::ErrorKind::ConnectionReset | std::io::ErrorKind::BrokenPipe),
@@ -82,38 +80,37 @@ async fn rubbish_is_named_and_harms_nobody() {
         b"\x16\x03\x01\x02",
         b"\0\0\0\0",
     ] {
-        let mut stream = TcpStream::connect(&service.address).expect("connected");
+        let mut stream = TcpStream::connect(&stage.service.address).expect("connected");
         stream.set_read_timeout(Some(Duration::from_secs(20))).expect("a timeout");
         stream.write_all(garbage).expect("written");
         stream.shutdown(std::net::Shutdown::Write).expect("shut down");
         // Whatever it says, it ends.
         let _ = stream.read_to_end(&mut Vec::new());
     }
-    assert_eq!(service.settle(&taken, &json!({ "verdict": "accept" })), ["done"], "others are not affected");
-    let ended = host.terminate().await;
-    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    assert_eq!(
+        stage.service.settle(&taken, &json!({ "verdict": "accept" })),
+        ["done"],
+        "others are not affected"
+    );
+    let ended = stage.end().await;
     assert!(!ended.stderr.contains(&receipt), "a receipt is not logged");
-    tenants.close().await;
-    broker.stop().await;
 }
 
 /// A web page that made a browser take this machine for its server is not let in, nor one that sends a form.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_web_page_is_not_let_in() {
-    let broker = start_broker().await;
-    let home = home(&broker.address().to_string(), "", "");
-    let (host, service) = start(&home).await;
-    let (status, answer) = service.ask_raw("POST", "/v1/settle", "text/plain", b"{}").expect("an answer");
+    let stage = Stage::set().await;
+    let (status, answer) =
+        stage.service.ask_raw("POST", "/v1/settle", "text/plain", b"{}").expect("an answer");
     assert_eq!(status, 415, "{answer}");
-    let mut stream = TcpStream::connect(&service.address).expect("connected");
+    let mut stream = TcpStream::connect(&stage.service.address).expect("connected");
     stream
         .write_all(b"GET /v1/flows HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n\r\n")
         .expect("written");
     let mut answer = String::new();
     stream.read_to_string(&mut answer).expect("an answer");
     assert!(answer.starts_with("HTTP/1.1 403"), "{answer}");
-    assert_eq!(host.terminate().await.code, Some(0));
-    broker.stop().await;
+    stage.end().await;
 }
 
 /// Tokens open what they are for, and nothing else; none of them shows.

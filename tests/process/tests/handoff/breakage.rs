@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
-use tidegate_process_tests::{PATIENCE, Tenants, start_broker};
+use tidegate_process_tests::{Home, PATIENCE};
 use tidegate_proto::handoff as proto;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpListener;
@@ -15,7 +15,7 @@ use tokio::sync::watch;
 
 use crate::service::{Service, bodies};
 use crate::stream::{Stream, accept, connect, open, unfinished};
-use crate::{home, start};
+use crate::{Stage, home};
 
 /// Connections that a service has at one time, and some more.
 const CONNECTIONS: usize = 1024 + 50;
@@ -26,71 +26,59 @@ const MEMORY_MAX: u64 = 400 << 20;
 /// Connections that say nothing, and such that only begin, are not waited for: they keep nobody out.
 #[tokio::test(flavor = "multi_thread")]
 async fn silent_connections_keep_nobody_out() {
-    let broker = start_broker().await;
-    let tenants = Tenants::of(&broker).await;
-    let home = home(&broker.address().to_string(), "", "");
-    let (host, service) = start(&home).await;
-    tenants.send("a", "a").await;
+    let stage = Stage::set().await;
+    stage.tenants.send("a", "a").await;
     let beginnings: [&[u8]; 4] = [b"", b"P", b"PRI * HTTP/2.0\r\n", b"GET /v1/flows HTTP/1.1\r\nHost: loc"];
     let silent: Vec<TcpStream> = (0..CONNECTIONS)
         .map(|number| {
-            let mut stream = TcpStream::connect(&service.address).expect("connected");
+            let mut stream = TcpStream::connect(&stage.service.address).expect("connected");
             stream.write_all(beginnings[number % beginnings.len()]).expect("written");
             stream
         })
         .collect();
-    let taken = service.pull_all(1).await;
-    assert_eq!(service.settle(&taken, &json!({ "verdict": "accept" })), ["done"]);
+    let taken = stage.service.pull_all(1).await;
+    assert_eq!(stage.service.settle(&taken, &json!({ "verdict": "accept" })), ["done"]);
     for mut stream in silent {
         stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
         // An answer first, or a reset: both are an end.
         let ended = stream.read_to_end(&mut Vec::new());
         assert!(!matches!(&ended, Err(error) if error.kind() == std::io::ErrorKind::WouldBlock), "{ended:?}");
     }
-    let ended = host.terminate().await;
-    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
-    tenants.close().await;
-    broker.stop().await;
+    stage.end().await;
 }
 
 /// A body that does not come is not waited for, and who sends it learns so.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_body_that_does_not_come_is_given_up() {
-    let broker = start_broker().await;
-    let home = home(&broker.address().to_string(), "", "");
-    let (host, service) = start(&home).await;
-    let mut stream = TcpStream::connect(&service.address).expect("connected");
+    let stage = Stage::set().await;
+    let mut stream = TcpStream::connect(&stage.service.address).expect("connected");
     stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
     let head = format!(
         "POST /v1/settle HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{{",
-        service.address
+        stage.service.address
     );
     stream.write_all(head.as_bytes()).expect("written");
     let mut answer = vec![0; 4096];
     let read = stream.read(&mut answer).expect("an answer");
     let answer = String::from_utf8_lossy(&answer[..read]).into_owned();
     assert!(answer.starts_with("HTTP/1.1 408") && answer.contains("did not come within 30 s"), "{answer}");
-    assert_eq!(host.terminate().await.code, Some(0));
-    broker.stop().await;
+    stage.end().await;
 }
 
 /// Somebody who asks for much and reads none of it: the connection ends, and no memory is kept for it.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_answer_that_nobody_reads_is_given_up() {
-    let broker = start_broker().await;
-    let tenants = Tenants::of(&broker).await;
-    let home = home(&broker.address().to_string(), "", "");
-    let (host, service) = start(&home).await;
+    let stage = Stage::set().await;
     let large = "x".repeat(1 << 20);
     for number in 0..4 {
-        tenants.send(&format!("tenant-{number}"), &large).await;
+        stage.tenants.send(&format!("tenant-{number}"), &large).await;
     }
-    let mut stream = TcpStream::connect(&service.address).expect("connected");
+    let mut stream = TcpStream::connect(&stage.service.address).expect("connected");
     stream.set_write_timeout(Some(PATIENCE)).expect("a timeout");
     let body = r#"{"max-messages":10}"#;
     let request = format!(
         "POST /v1/flows/tenants/pull HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
-        service.address,
+        stage.service.address,
         body.len()
     );
     // One after the other, none of the answers read, until the other end has had enough.
@@ -110,11 +98,9 @@ async fn an_answer_that_nobody_reads_is_given_up() {
     );
     drop(stream);
     // What it took comes again when the leases end.
-    let again = service.pull_all(4).await;
-    assert_eq!(service.settle(&again, &json!({ "verdict": "accept" })), vec!["done"; 4]);
-    assert_eq!(host.terminate().await.code, Some(0));
-    tenants.close().await;
-    broker.stop().await;
+    let again = stage.service.pull_all(4).await;
+    assert_eq!(stage.service.settle(&again, &json!({ "verdict": "accept" })), vec!["done"; 4]);
+    stage.end().await;
 }
 
 /// A worker that subscribes and never reads gets no more than its connection takes; what it holds goes to another, and
@@ -122,42 +108,31 @@ async fn an_answer_that_nobody_reads_is_given_up() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_worker_that_never_reads_holds_up_nobody() {
     const MESSAGES: usize = 600;
-    let broker = start_broker().await;
-    let tenants = Tenants::of(&broker).await;
-    let home = home(&broker.address().to_string(), "", "");
-    let text = std::fs::read_to_string(home.file("tidegate.toml")).expect("the configuration");
     // Nothing comes back because its lease has ended.
-    home.write("tidegate.toml", text.replace("invisible-duration = \"30s\"", "invisible-duration = \"10m\""));
-    let (host, service) = start(&home).await;
-    let deaf = Stream::open(&connect(&service.address).await, open(1000)).await.expect("opened");
+    let stage = Stage::set_in(patient).await;
+    let deaf = Stream::open(&connect(&stage.service.address).await, open(1000)).await.expect("opened");
     let body = "x".repeat(10_000);
     let messages = (0..MESSAGES).map(|number| (format!("tenant-{number}"), format!("{number}-{body}")));
-    tenants.send_all(messages).await;
-    let taken = eventually_all(&service, MESSAGES).await;
+    stage.tenants.send_all(messages).await;
+    let taken = eventually_all(&stage.service, MESSAGES).await;
     assert_eq!(taken.len(), MESSAGES);
-    assert!(host.log().contains("it has taken nothing for 30 s"), "{}", host.log());
+    assert!(stage.host.log().contains("it has taken nothing for 30 s"), "{}", stage.host.log());
     drop(deaf);
-    let ended = host.terminate().await;
-    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
-    tenants.close().await;
-    broker.stop().await;
+    stage.end().await;
 }
 
 /// A worker that settles without end and never reads the answers: it is held back, and the host's memory with it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_worker_that_only_talks_is_held_back() {
-    let broker = start_broker().await;
-    let tenants = Tenants::of(&broker).await;
-    let home = home(&broker.address().to_string(), "", "");
-    let (host, service) = start(&home).await;
-    let talking = Stream::open(&connect(&service.address).await, open(1)).await.expect("opened");
+    let stage = Stage::set().await;
+    let talking = Stream::open(&connect(&stage.service.address).await, open(1)).await.expect("opened");
     let long = format!("tg1.{}", "A".repeat(7_000));
     let batch = vec![accept(&long); 1000];
     let talk = async { while talking.settle(batch.clone()).await {} };
     let mut most = 0;
     let watching = async {
-        while !host.log().contains("it has taken nothing for 30 s") {
-            most = most.max(host.resident_bytes());
+        while !stage.host.log().contains("it has taken nothing for 30 s") {
+            most = most.max(stage.host.resident_bytes());
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     };
@@ -168,13 +143,10 @@ async fn a_worker_that_only_talks_is_held_back() {
         () = tokio::time::sleep(PATIENCE + PATIENCE) => panic!("its stream goes on: {} MB", most >> 20),
     }
     assert!(most < MEMORY_MAX, "{} MB", most >> 20);
-    tenants.send("a", "a").await;
-    let taken = service.pull_all(1).await;
-    assert_eq!(service.settle(&taken, &json!({ "verdict": "accept" })), ["done"], "others go on");
-    let ended = host.terminate().await;
-    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
-    tenants.close().await;
-    broker.stop().await;
+    stage.tenants.send("a", "a").await;
+    let taken = stage.service.pull_all(1).await;
+    assert_eq!(stage.service.settle(&taken, &json!({ "verdict": "accept" })), ["done"], "others go on");
+    stage.end().await;
 }
 
 /// Requests that begin and do not end, as many as a connection may have: they take no more memory than one connection
@@ -182,21 +154,18 @@ async fn a_worker_that_only_talks_is_held_back() {
 #[tokio::test(flavor = "multi_thread")]
 async fn requests_that_do_not_end_have_a_bound() {
     const REQUESTS: usize = 200;
-    let broker = start_broker().await;
-    let tenants = Tenants::of(&broker).await;
-    let home = home(&broker.address().to_string(), "", "");
-    let (host, service) = start(&home).await;
-    let channel = connect(&service.address).await;
+    let stage = Stage::set().await;
+    let channel = connect(&stage.service.address).await;
     let calls: Vec<_> = (0..REQUESTS).map(|_| tokio::spawn(unfinished(channel.clone(), 7 << 20))).collect();
     let mut most = 0;
     for _ in 0..100 {
-        most = most.max(host.resident_bytes());
+        most = most.max(stage.host.resident_bytes());
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     assert!(most < MEMORY_MAX, "{} MB", most >> 20);
-    tenants.send("a", "a").await;
-    let taken = service.pull_all(1).await;
-    assert_eq!(service.settle(&taken, &json!({ "verdict": "accept" })), ["done"], "others go on");
+    stage.tenants.send("a", "a").await;
+    let taken = stage.service.pull_all(1).await;
+    assert_eq!(stage.service.settle(&taken, &json!({ "verdict": "accept" })), ["done"], "others go on");
     for call in calls {
         let status = call.await.expect("no panic");
         assert!(
@@ -204,97 +173,77 @@ async fn requests_that_do_not_end_have_a_bound() {
             "{status}"
         );
     }
-    let ended = host.terminate().await;
-    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
-    tenants.close().await;
-    broker.stop().await;
+    stage.end().await;
 }
 
 /// A worker whose machine is gone without a word: the host notices, and what it held goes to another.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_worker_that_is_cut_off_is_noticed() {
-    let broker = start_broker().await;
-    let tenants = Tenants::of(&broker).await;
-    let home = home(&broker.address().to_string(), "", "");
-    let text = std::fs::read_to_string(home.file("tidegate.toml")).expect("the configuration");
-    home.write("tidegate.toml", text.replace("invisible-duration = \"30s\"", "invisible-duration = \"10m\""));
-    let (host, service) = start(&home).await;
-    let line = Line::to(&service.address).await;
+    let stage = Stage::set_in(patient).await;
+    let line = Line::to(&stage.service.address).await;
     let mut cut_off = Stream::open(&connect(&line.address).await, open(1)).await.expect("opened");
-    tenants.send("a", "a").await;
+    stage.tenants.send("a", "a").await;
     assert_eq!(cut_off.deliveries().await[0].body, b"a".as_slice());
     line.freeze();
-    let mut other = Stream::open(&connect(&service.address).await, open(1)).await.expect("opened");
+    let mut other = Stream::open(&connect(&stage.service.address).await, open(1)).await.expect("opened");
     // Long before its lease ends.
     let taken = other.deliveries().await;
     assert_eq!(taken[0].body, b"a".as_slice());
     assert!(other.settle(vec![accept(&taken[0].receipt)]).await);
     assert_eq!(other.settled().await[0].status(), proto::Status::Done);
-    let ended = host.terminate().await;
-    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
-    tenants.close().await;
-    broker.stop().await;
+    stage.end().await;
 }
 
 /// A pull whose client is gone takes nothing from anybody.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pull_that_is_gone_takes_nothing() {
-    let broker = start_broker().await;
-    let tenants = Tenants::of(&broker).await;
-    let home = home(&broker.address().to_string(), "", "");
-    let text = std::fs::read_to_string(home.file("tidegate.toml")).expect("the configuration");
-    home.write("tidegate.toml", text.replace("invisible-duration = \"30s\"", "invisible-duration = \"10m\""));
-    let (host, service) = start(&home).await;
+    let stage = Stage::set_in(patient).await;
     let workers = async || {
-        let (_, described) = service.ask("GET", "/v1/flows", "");
+        let (_, described) = stage.service.ask("GET", "/v1/flows", "");
         described["flows"][0]["workers"].as_array().expect("workers").len()
     };
-    let mut gone = TcpStream::connect(&service.address).expect("connected");
-    let head = format!("POST /v1/flows/tenants/pull HTTP/1.1\r\nHost: {}\r\n\r\n", service.address);
+    let mut gone = TcpStream::connect(&stage.service.address).expect("connected");
+    let head = format!("POST /v1/flows/tenants/pull HTTP/1.1\r\nHost: {}\r\n\r\n", stage.service.address);
     gone.write_all(head.as_bytes()).expect("written");
     until("the pull is there", async || workers().await == 1).await;
     drop(gone);
     until("the pull is gone", async || workers().await == 0).await;
-    tenants.send("a", "a").await;
-    let taken = service.pull_all(1).await;
-    assert_eq!(service.settle(&taken, &json!({ "verdict": "accept" })), ["done"]);
-    assert_eq!(host.terminate().await.code, Some(0));
-    tenants.close().await;
-    broker.stop().await;
+    stage.tenants.send("a", "a").await;
+    let taken = stage.service.pull_all(1).await;
+    assert_eq!(stage.service.settle(&taken, &json!({ "verdict": "accept" })), ["done"]);
+    stage.end().await;
 }
 
 /// A client that speaks something else than TLS to a service that wants it is counted, with the reason in the log.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_handshake_that_fails_is_told() {
-    let broker = start_broker().await;
-    let tls = "tls-cert-file = \"cert.pem\"\ntls-key-file = \"key.pem\"";
-    let home = home(&broker.address().to_string(), tls, "");
-    let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).expect("a certificate");
-    home.write("cert.pem", made.cert.pem());
-    home.write("key.pem", made.signing_key.serialize_pem());
-    let text = std::fs::read_to_string(home.file("tidegate.toml")).expect("the configuration");
-    home.write("tidegate.toml", text.replace("[host]", "[host]\nlog-level = \"debug\""));
-    let (host, service) = start(&home).await;
-    let mut stream = TcpStream::connect(&service.address).expect("connected");
+    let stage = Stage::set_in(|endpoint| {
+        let tls = "tls-cert-file = \"cert.pem\"\ntls-key-file = \"key.pem\"";
+        let home = home(endpoint, tls, "");
+        let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).expect("a certificate");
+        home.write("cert.pem", made.cert.pem());
+        home.write("key.pem", made.signing_key.serialize_pem());
+        home.edit("[host]", "[host]\nlog-level = \"debug\"");
+        home
+    })
+    .await;
+    let mut stream = TcpStream::connect(&stage.service.address).expect("connected");
     stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
     stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n").expect("written");
     // An alert, and the end.
     let _ = stream.read_to_end(&mut Vec::new());
-    let counted = async || host.metric("handoff_refused_total{cause=\"tls\"}").await == 1;
+    let counted = async || stage.host.metric("handoff_refused_total{cause=\"tls\"}").await == 1;
     until("it is counted", counted).await;
-    host.wait_for_log("a request was refused").await;
-    assert_eq!(host.terminate().await.code, Some(0));
-    broker.stop().await;
+    stage.host.wait_for_log("a request was refused").await;
+    stage.end().await;
 }
 
 /// A page in a browser on this machine that has made it believe that this service is its own gets in by neither protocol.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_web_page_cannot_call() {
-    let broker = start_broker().await;
-    let home = home(&broker.address().to_string(), "", "");
-    let (host, service) = start(&home).await;
+    let stage = Stage::set().await;
     for (name, expected) in [("evil.example", 403), ("localhost", 200)] {
-        let mut stream = TcpStream::connect(&service.address).expect("connected");
+        let mut stream = TcpStream::connect(&stage.service.address).expect("connected");
         stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
         let head = format!(
             "POST /tidegate.v1.Handoff/Describe HTTP/1.1\r\nHost: {name}\r\nConnection: close\r\n\
@@ -307,8 +256,14 @@ async fn a_web_page_cannot_call() {
         let answer = String::from_utf8_lossy(&answer).into_owned();
         assert!(answer.starts_with(&format!("HTTP/1.1 {expected}")), "{name}: {answer}");
     }
-    assert_eq!(host.terminate().await.code, Some(0));
-    broker.stop().await;
+    stage.end().await;
+}
+
+/// A host whose leases are so long that nothing comes back because one has ended.
+fn patient(endpoint: &str) -> Home {
+    let home = home(endpoint, "", "");
+    home.edit("invisible-duration = \"30s\"", "invisible-duration = \"10m\"");
+    home
 }
 
 /// Waits until something is so.

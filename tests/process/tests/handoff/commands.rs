@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use tidegate_process_tests::{Ended, Tenants, run_to_end, run_with_input, start_broker};
 
 use crate::service::bodies;
-use crate::{home, start};
+use crate::{Stage, home, start};
 
 /// Thousands of receipts from standard input, settled straight at the broker, while the host that gave them out is gone.
 #[tokio::test(flavor = "multi_thread")]
@@ -46,17 +46,14 @@ async fn receipts_are_settled_by_the_thousand() {
 /// Each command says what it did, and its exit code whether all went well.
 #[tokio::test(flavor = "multi_thread")]
 async fn commands_say_what_they_did() {
-    let broker = start_broker().await;
-    let tenants = Tenants::of(&broker).await;
-    let home = home(&broker.address().to_string(), "", "");
-    let (host, service) = start(&home).await;
+    let stage = Stage::set().await;
     for name in ["a", "b", "c"] {
-        tenants.send(name, name).await;
+        stage.tenants.send(name, name).await;
     }
-    let taken = service.pull_all(3).await;
+    let taken = stage.service.pull_all(3).await;
     let receipt = |at: usize| taken[at]["receipt"].as_str().expect("a receipt").to_owned();
     let run = async |arguments: Vec<String>| -> Ended {
-        let path = home.path().to_owned();
+        let path = stage.home.path().to_owned();
         let running = tokio::task::spawn_blocking(move || {
             let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
             run_to_end(&path, &arguments)
@@ -71,7 +68,7 @@ async fn commands_say_what_they_did() {
     let unchecked = run(vec!["receipt".into(), "--json".into(), receipt(0)]).await;
     let shown: Value = serde_json::from_str(unchecked.stdout.trim()).expect("JSON");
     assert_eq!((&shown["tag"], &shown["flow"]), (&json!("unchecked"), &json!("tenants")), "{shown}");
-    home.write("other.key", "f".repeat(64));
+    stage.home.write("other.key", "f".repeat(64));
     let foreign = run([words("receipt --key-file other.key"), vec![receipt(0)]].concat()).await;
     assert_eq!(foreign.code, Some(1), "{}", foreign.stdout);
     assert!(foreign.stdout.contains("BAD") && foreign.stdout.contains("`other.key`"), "{}", foreign.stdout);
@@ -89,14 +86,14 @@ async fn commands_say_what_they_did() {
     assert_eq!(forged.code, Some(1), "{}", forged.stdout);
     assert!(forged.stdout.contains("refused") && forged.stdout.contains("`other.key`"), "{}", forged.stdout);
     let lines = format!("\n{}\ntg1.{}the-very-end\n", "x".repeat(20_000), "A".repeat(40));
-    let path = home.path().to_owned();
+    let path = stage.home.path().to_owned();
     let among = tokio::task::spawn_blocking(move || run_with_input(&path, &["ack", "-"], lines.as_bytes()));
     let among = among.await.expect("no panic");
     assert_eq!(among.code, Some(1), "{}", among.stdout);
     assert!(among.stdout.contains("  line 2 (…xxxxxxxxxxxx)"), "{}", among.stdout);
     assert!(among.stdout.contains("  line 3 (…the-very-end)"), "{}", among.stdout);
     let by_hand =
-        run([words("ack --endpoints"), vec![broker.address().to_string(), receipt(2)]].concat()).await;
+        run([words("ack --endpoints"), vec![stage.broker.address().to_string(), receipt(2)]].concat()).await;
     assert_eq!(by_hand.code, Some(0), "{}", by_hand.stderr);
     let short = run([words("defer --delay 10ms"), vec![receipt(0)]].concat()).await;
     assert_eq!(short.code, Some(2), "{}", short.stderr);
@@ -108,12 +105,10 @@ async fn commands_say_what_they_did() {
         nowhere.stderr
     );
 
-    let mut again = bodies(&service.pull_all(2).await);
+    let mut again = bodies(&stage.service.pull_all(2).await);
     again.sort();
     let mut expected = bodies(&taken[..2]);
     expected.sort();
     assert_eq!(again, expected);
-    assert_eq!(host.terminate().await.code, Some(0));
-    tenants.close().await;
-    broker.stop().await;
+    stage.end().await;
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use serde_json::json;
-use tidegate_process_tests::{Home, Tenants, start_broker};
+use tidegate_process_tests::{Configuration, Home, Tenants, start_broker};
 
 use crate::service::bodies;
 use crate::{KEY, home, start};
@@ -47,14 +47,10 @@ async fn a_host_may_only_settle() {
     let (host, service) = start(&consuming).await;
     let settling = Home::new();
     settling.write("fleet.key", KEY);
-    settling.write(
-        "tidegate.toml",
-        format!(
-            "[host]\nadmin-listen = \"127.0.0.1:0\"\nreceipt-key-file = \"fleet.key\"\n\
-             [settlers.all]\nconnector = \"rocketmq-grpc\"\nrocketmq.client.endpoints = \"{endpoint}\"\n\
-             [sinks.workers]\nconnector = \"handoff\"\nlisten = \"127.0.0.1:0\"\n"
-        ),
-    );
+    let configuration = Configuration::new("receipt-key-file = \"fleet.key\"")
+        .settler("all", &endpoint, "")
+        .workers("workers", "127.0.0.1:0", "");
+    settling.put(&configuration);
     let (settler, other) = start(&settling).await;
     let mut seen = BTreeSet::new();
     for round in 0..5 {

@@ -13,7 +13,10 @@ mod service;
 mod stream;
 
 use service::Service;
-use tidegate_process_tests::{GROUP, Home, Program, TOPIC};
+use tidegate_devbroker::Broker;
+use tidegate_process_tests::{
+    Configuration, Consumed, Ended, GROUP, Home, Program, TOPIC, Tenants, start_broker,
+};
 
 /// A key that a fleet shares.
 const KEY: &str = "0011223344556677889900112233445566778899001122334455667788990011";
@@ -22,35 +25,15 @@ const KEY: &str = "0011223344556677889900112233445566778899001122334455667788990
 fn home(endpoint: &str, more_sink: &str, more_flow: &str) -> Home {
     let home = Home::new();
     home.write("fleet.key", KEY);
-    home.write(
-        "tidegate.toml",
-        format!(
-            r#"
-[host]
-admin-listen = "127.0.0.1:0"
-drain-timeout = "10s"
-receipt-key-file = "fleet.key"
-
-[sources.tenants]
-connector = "rocketmq-grpc"
-rocketmq.client.endpoints = "{endpoint}"
-rocketmq.source.main-topic = "{TOPIC}"
-rocketmq.source.consumer-group = "{GROUP}"
-rocketmq.source.await-duration = "5s"
-rocketmq.source.invisible-duration = "30s"
-
-[sinks.workers]
-connector = "handoff"
-listen = "127.0.0.1:0"
-{more_sink}
-
-[flows.tenants]
-source = "tenants"
-sink = "workers"
-{more_flow}
-"#
-        ),
-    );
+    let configuration = Configuration::new("drain-timeout = \"10s\"\nreceipt-key-file = \"fleet.key\"")
+        .source(
+            "tenants",
+            Consumed { endpoint, topic: TOPIC, group: GROUP },
+            "rocketmq.source.await-duration = \"5s\"\nrocketmq.source.invisible-duration = \"30s\"",
+        )
+        .workers("workers", "127.0.0.1:0", more_sink)
+        .flow("tenants", "tenants", "workers", more_flow);
+    home.put(&configuration);
     home
 }
 
@@ -63,4 +46,37 @@ async fn start(home: &Home) -> (Program, Service) {
         program.wait_for_log("flow running").await;
     }
     (program, service)
+}
+
+/// A host with workers, between its broker and somebody who sends.
+struct Stage {
+    broker: Broker,
+    tenants: Tenants,
+    home: Home,
+    host: Program,
+    service: Service,
+}
+
+impl Stage {
+    async fn set() -> Self {
+        Self::set_in(|endpoint| home(endpoint, "", "")).await
+    }
+
+    /// With what a broker at an endpoint is given as the host's home.
+    async fn set_in(home: impl FnOnce(&str) -> Home) -> Self {
+        let broker = start_broker().await;
+        let tenants = Tenants::of(&broker).await;
+        let home = home(&broker.address().to_string());
+        let (host, service) = start(&home).await;
+        Self { broker, tenants, home, host, service }
+    }
+
+    /// Everything ends well; with what the host said.
+    async fn end(self) -> Ended {
+        let ended = self.host.terminate().await;
+        assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+        self.tenants.close().await;
+        self.broker.stop().await;
+        ended
+    }
 }
