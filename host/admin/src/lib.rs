@@ -18,7 +18,7 @@ pub use operate::{
 pub use routes::OPENAPI;
 pub use server::{Bound, Options, Server, StartError};
 pub use view::{
-    Breaker, CallFailure, ComparisonView, DifferenceView, FlowState, FlowTotals, FlowView, Generation,
-    Inspect, Kept, KeyCount, Origin, PairCount, PausedBy, PolicyMode, PolicyState, PolicyView, Readiness,
-    Refusal, UndecidedEndings, Unready, VersionView,
+    Breaker, CallFailure, ComparisonView, DeadLetterTotals, DifferenceView, DrainView, FlowState, FlowTotals,
+    FlowView, Generation, Inspect, Kept, KeyCount, Origin, PairCount, PausedBy, PolicyMode, PolicyState,
+    PolicyView, Readiness, Refusal, SinkTrouble, SinkView, UndecidedEndings, Unready, VersionView,
 };

@@ -6,7 +6,7 @@ use axum::body::Bytes;
 use futures::stream::BoxStream;
 use serde::Serialize;
 
-use crate::view::{FlowState, Inspect};
+use crate::view::{DrainView, FlowState, Inspect};
 
 pub use wanted::{RecordingWanted, TapWanted, Verdict};
 
@@ -150,4 +150,6 @@ pub struct FlowChange {
     pub changed: bool,
     /// Deliveries that it still holds; of one that is over, those that it could not finish.
     pub in_flight: usize,
+    /// What became of what it held, once somebody has drained it.
+    pub drain: Option<DrainView>,
 }

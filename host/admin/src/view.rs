@@ -7,7 +7,10 @@ mod policy;
 use serde::Serialize;
 
 pub use comparison::{ComparisonView, DifferenceView, KeyCount, PairCount};
-pub use flow::{FlowState, FlowTotals, FlowView, PausedBy, UndecidedEndings};
+pub use flow::{
+    DeadLetterTotals, DrainView, FlowState, FlowTotals, FlowView, PausedBy, SinkTrouble, SinkView,
+    UndecidedEndings,
+};
 pub use policy::{
     Breaker, CallFailure, Generation, Kept, Origin, PolicyMode, PolicyState, PolicyView, Refusal,
 };
@@ -24,11 +27,11 @@ pub trait Inspect: Send + Sync + 'static {
     fn comparisons(&self, flow: &str) -> Option<Vec<ComparisonView>>;
 }
 
-/// Whether every flow runs and is served by its broker, or is paused by an operator.
+/// Whether every flow runs and is served by its broker, or was paused or drained by an operator.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct Readiness {
-    /// Whether every flow runs and is served by its broker, or is paused by an operator.
+    /// Whether every flow runs and is served by its broker, or was paused or drained by an operator.
     pub ready: bool,
     /// The flows of which neither is true.
     pub reasons: Vec<Unready>,

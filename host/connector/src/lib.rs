@@ -10,6 +10,7 @@
 mod backoff;
 mod clock;
 pub mod files;
+mod monitor;
 pub mod options;
 pub mod origin;
 pub mod secret;
@@ -21,6 +22,7 @@ pub mod units;
 
 pub use backoff::Backoff;
 pub use clock::Clock;
+pub use monitor::{SinkMonitor, SinkStatus, SinkTrouble};
 pub use settle::{ReceiptSettler, SettleByReceipt, SettledByReceipt, TellSettled};
 pub use sink::{
     Inbox, News, Notice, Outbox, RenewError, RenewalWish, Reporter, Reports, Sink, SinkError, VoidCause,

@@ -14,6 +14,8 @@ use async_trait::async_trait;
 use tidegate_model::{DeliveryId, Emission, Report, SettleError};
 use tokio::sync::mpsc;
 
+use crate::monitor::SinkMonitor;
+
 /// Where accepted deliveries go.
 #[async_trait]
 pub trait Sink: Send + 'static {
@@ -34,6 +36,12 @@ pub trait Sink: Send + 'static {
     /// Whether the flow shall tell it what became of its reports and of leases that end.
     fn wants_notices(&self) -> bool {
         false
+    }
+
+    /// What tells how it is doing while it runs, under the name that the configuration has for it. A sink that is several
+    /// has several, and one that has nothing to say has none.
+    fn monitors(&self) -> Vec<Arc<dyn SinkMonitor>> {
+        Vec::new()
     }
 
     /// Takes emissions until the inbox ends, then finishes what it holds and returns.

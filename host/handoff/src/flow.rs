@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use parking_lot::Mutex;
-use tidegate_connector::{Clock, Inbox, News, Notice, Reporter, Sink, SinkError};
+use tidegate_connector::{Clock, Inbox, News, Notice, Reporter, Sink, SinkError, SinkMonitor, SinkStatus};
 use tidegate_model::{DeliveryId, Outcome, ReceiptIssuer};
 use tidegate_telemetry::Telemetry;
 use tidegate_telemetry::events::handoff as events;
@@ -94,6 +94,13 @@ pub(crate) struct Membership {
     leaves: Option<Arc<Leaves>>,
 }
 
+/// Tells people how many workers one flow has.
+#[derive(Debug)]
+struct Monitor {
+    name: Arc<str>,
+    view: Arc<Mutex<FlowView>>,
+}
+
 /// The sink of one flow.
 #[derive(Debug)]
 pub(crate) struct HandoffSink {
@@ -162,6 +169,13 @@ impl FlowHandle {
     }
 }
 
+impl SinkMonitor for Monitor {
+    fn status(&self) -> SinkStatus {
+        let workers = Some(self.view.lock().workers.len());
+        SinkStatus { workers, ..SinkStatus::silent(Arc::clone(&self.name)) }
+    }
+}
+
 impl Drop for Membership {
     fn drop(&mut self) {
         if let Some(leaves) = &self.leaves {
@@ -188,6 +202,10 @@ impl Sink for HandoffSink {
 
     fn wants_notices(&self) -> bool {
         true
+    }
+
+    fn monitors(&self) -> Vec<Arc<dyn SinkMonitor>> {
+        vec![Arc::new(Monitor { name: Arc::clone(&self.name), view: Arc::clone(&self.view) })]
     }
 
     async fn run(mut self: Box<Self>, mut inbox: Inbox) -> Result<(), SinkError> {

@@ -1,6 +1,6 @@
 //! The server: its address, its connections, the flows that it serves.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -155,6 +155,8 @@ pub struct Handoff {
 #[derive(Debug, Default)]
 pub(crate) struct Registry {
     flows: Mutex<BTreeMap<Arc<str>, FlowHandle>>,
+    /// Flows that were served and have ended; as many as were configured at most.
+    ended: Mutex<BTreeSet<Arc<str>>>,
 }
 
 impl Registry {
@@ -166,8 +168,15 @@ impl Registry {
         self.flows.lock().clone()
     }
 
+    /// Whether a flow was served here and is over.
+    pub(crate) fn has_ended(&self, flow: &str) -> bool {
+        self.ended.lock().contains(flow)
+    }
+
     pub(crate) fn remove(&self, flow: &str) {
-        self.flows.lock().remove(flow);
+        if let Some((name, _)) = self.flows.lock().remove_entry(flow) {
+            self.ended.lock().insert(name);
+        }
     }
 
     fn insert(&self, flow: Arc<str>, handle: FlowHandle) {

@@ -176,6 +176,11 @@ impl Service {
             return Err(Status::permission_denied(detail));
         }
         self.registry.find(name).ok_or_else(|| {
+            if self.registry.has_ended(name) {
+                return Status::unavailable(format!(
+                    "flow `{shown}` is over in this host, drained or failed; workers are served again when the host starts anew"
+                ));
+            }
             let known = self.registry.all().into_keys().filter(|name| caller.may(name));
             let known: Vec<String> = known.map(|name| format!("`{name}`")).collect();
             Status::not_found(match &*known {

@@ -29,7 +29,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tidegate_connector::{Clock, Settler, Sink, Source};
+use tidegate_connector::{Clock, Settler, Sink, SinkMonitor, SinkStatus, Source};
 use tidegate_lease::{RenewalOptions, Valves};
 use tidegate_policy::{Comparison, Header, Renewing, Throttle};
 use tidegate_telemetry::Telemetry;
@@ -43,7 +43,7 @@ use crate::key::KeyRule;
 
 pub use presence::AWAY_GRACE;
 pub use recording::{Recording, RecordingOptions};
-pub use status::{FlowState, FlowStatus, Pause, Totals};
+pub use status::{DeadLetterTotals, Drain, FlowState, FlowStatus, Pause, Totals};
 pub use tap::TooManyOnlookers;
 pub use tapping::{Tap, TapOptions};
 
@@ -54,8 +54,8 @@ pub struct FlowOptions {
     pub name: Arc<str>,
     /// Its source's name.
     pub source_name: Arc<str>,
-    /// Its sink's name.
-    pub sink_name: Arc<str>,
+    /// Its sinks' names.
+    pub sink_names: Vec<Arc<str>>,
     /// Its dead-letter sink's name, if it has one.
     pub dead_letter_name: Option<Arc<str>>,
     /// Its policy's name, if it has one.
@@ -107,6 +107,9 @@ pub struct Flow {
     taps: Taps,
     cut_off: CutOff,
     lives: Lives,
+    /// Of its sinks and of its dead-letter sink.
+    monitors: Vec<Arc<dyn SinkMonitor>>,
+    dead_letter_monitors: Vec<Arc<dyn SinkMonitor>>,
     drain_timeout: Duration,
     task: Mutex<Option<JoinHandle<()>>>,
 }
@@ -124,11 +127,24 @@ enum Command {
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum ControlError {
     /// It is about to end, or over.
-    #[error("the flow is {}: only one that goes on can be paused or resumed", .0.name())]
+    #[error("{}", ending(*.0))]
     Ending(FlowState),
     /// Its task has not answered.
     #[error("the flow has not answered within {ANSWER_WITHIN:?}; its policy or the machine is overloaded")]
     Late,
+}
+
+/// Why it is too late.
+const fn ending(state: FlowState) -> &'static str {
+    match state {
+        FlowState::Failed => "the flow has failed and is over; it begins anew when the host starts again",
+        FlowState::Stopped => {
+            "the flow was drained and is over, which cannot be taken back; it begins anew when the host starts again"
+        }
+        _ => {
+            "the flow is being drained, which cannot be taken back; it begins anew when the host starts again"
+        }
+    }
 }
 
 /// Debug for a trait object that has none.
@@ -154,9 +170,12 @@ impl Flow {
             source: Arc::clone(&options.source_name),
             throttle: options.throttle_name.clone(),
             shadow: options.shadow_name.clone(),
-            sink: Arc::clone(&options.sink_name),
+            sink: options.sink_names.join(", ").into(),
+            sinks: options.sink_names.iter().cloned().map(SinkStatus::silent).collect(),
+            dead_letter: options.dead_letter_name.clone().map(SinkStatus::silent),
             state: FlowState::Running,
             pause: None,
+            drain: None,
             joined: false,
             remarks: Vec::new(),
             in_flight: 0,
@@ -164,6 +183,7 @@ impl Flow {
             undecided: 0,
             queued: 0,
             emitted: 0,
+            settling: 0,
             active_keys: 0,
             totals: Totals::default(),
         }));
@@ -172,6 +192,8 @@ impl Flow {
         let (life, lives) = end::life();
         let (name, drain_timeout) = (Arc::clone(&options.name), options.drain_timeout);
         let source = Arc::clone(&parts.source);
+        let monitors = parts.sink.monitors();
+        let dead_letter_monitors = parts.dead_letter.as_ref().map(|sink| sink.monitors()).unwrap_or_default();
         let (shadows, taps) = (Shadows::default(), Taps::default());
         let mut turner = turn::Turner::new(
             options,
@@ -206,6 +228,8 @@ impl Flow {
             taps,
             cut_off,
             lives,
+            monitors,
+            dead_letter_monitors,
             drain_timeout,
             task: Mutex::new(Some(task)),
         }
@@ -224,6 +248,10 @@ impl Flow {
         match status.state {
             FlowState::Running => status.remarks.extend(self.source.0.status()),
             _ => status.remarks.extend(status.pause.map(|pause| pause.to_string())),
+        }
+        if !status.state.is_over() {
+            ask(&self.monitors, &mut status.sinks);
+            ask(&self.dead_letter_monitors, status.dead_letter.as_mut_slice());
         }
         status
     }
@@ -343,5 +371,15 @@ impl Flow {
         // What is not over then goes on without anybody waiting.
         let _ = tokio::time::timeout(wait, self.drain(self.drain_timeout)).await;
         was_live
+    }
+}
+
+/// Has sinks say how they are. What the flow itself has found wrong with one stays when it says nothing of it.
+fn ask(monitors: &[Arc<dyn SinkMonitor>], sinks: &mut [SinkStatus]) {
+    for told in monitors.iter().map(|monitor| monitor.status()) {
+        if let Some(sink) = sinks.iter_mut().find(|sink| sink.name == told.name) {
+            sink.workers = told.workers;
+            sink.trouble = told.trouble.or_else(|| sink.trouble.take());
+        }
     }
 }

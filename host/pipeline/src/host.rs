@@ -234,6 +234,12 @@ impl Host {
         Some(self.flow(flow)?.drain_by_operator(wait).await)
     }
 
+    /// The clock that its instants are of.
+    #[must_use]
+    pub const fn clock(&self) -> Clock {
+        self.clock
+    }
+
     fn flow(&self, name: &str) -> Option<&Flow> {
         self.flows.iter().find(|flow| **flow.name() == *name)
     }
@@ -350,7 +356,7 @@ impl Host {
         let options = FlowOptions {
             name: Arc::clone(name),
             source_name: Arc::clone(&flow.source),
-            sink_name: flow.sinks.join(", ").into(),
+            sink_names: flow.sinks.clone(),
             dead_letter_name: flow.dead_letter.clone(),
             throttle_name: flow.throttle.clone(),
             shadow_name: flow.shadow.clone(),

@@ -11,8 +11,8 @@ mod identity;
 mod key;
 
 pub use flow::{
-    AWAY_GRACE, ControlError, Flow, FlowOptions, FlowParts, FlowState, FlowStatus, Pause, Recording,
-    RecordingOptions, Tap, TapOptions, TooManyOnlookers, Totals,
+    AWAY_GRACE, ControlError, DeadLetterTotals, Drain, Flow, FlowOptions, FlowParts, FlowState, FlowStatus,
+    Pause, Recording, RecordingOptions, Tap, TapOptions, TooManyOnlookers, Totals,
 };
 pub use host::{
     DrainReport, Extras, Host, Mistake, Mistakes, Preparation, Resolvers, StartError, engine_options,

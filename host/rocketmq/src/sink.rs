@@ -4,6 +4,7 @@
 //! batches. What cannot be sent after all attempts is held for a while that grows, and then given back; meanwhile the
 //! sink keeps its credits, so that the flow fills its budget and stops receiving.
 
+mod condition;
 mod dead_letter;
 mod fate;
 mod gate;
@@ -17,12 +18,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use condition::Condition;
 use fate::Fate;
 use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
 use lanes::{Change, Lanes, Shipment};
 use letter::Writer;
-use tidegate_connector::{Clock, Inbox, News, Notice, Sink, SinkError};
+use tidegate_connector::{Clock, Inbox, News, Notice, Sink, SinkError, SinkMonitor};
 use tidegate_model::{Emission, Instant, Outcome, Report};
 use tidegate_telemetry::Telemetry;
 use tidegate_telemetry::events::rocketmq as events;
@@ -40,6 +42,7 @@ pub struct GrpcSink {
     name: Arc<str>,
     producer: Producer,
     writer: Writer,
+    condition: Arc<Condition>,
     clock: Clock,
     telemetry: Telemetry,
 }
@@ -52,6 +55,9 @@ struct Work {
     clock: Clock,
     telemetry: Telemetry,
     lanes: Lanes,
+    condition: Arc<Condition>,
+    /// What the last failure was.
+    last_failure: String,
     /// When a warning about a code was last given. Codes are a closed set.
     warned: HashMap<&'static str, Instant>,
 }
@@ -70,7 +76,8 @@ impl GrpcSink {
         let writer = Writer::new(&options);
         let producer = Producer::connect(options.client, clock, telemetry.clone(), Arc::clone(&name)).await?;
         let producer = producer.with_attempts(options.attempts_max);
-        Ok(Self { name, producer, writer, clock, telemetry })
+        let condition = Arc::new(Condition::new(Arc::clone(&name)));
+        Ok(Self { name, producer, writer, condition, clock, telemetry })
     }
 }
 
@@ -86,11 +93,17 @@ impl Sink for GrpcSink {
         true
     }
 
+    fn monitors(&self) -> Vec<Arc<dyn SinkMonitor>> {
+        vec![Arc::clone(&self.condition) as Arc<dyn SinkMonitor>]
+    }
+
     async fn run(self: Box<Self>, inbox: Inbox) -> Result<(), SinkError> {
-        let Self { name, producer, writer, clock, telemetry } = *self;
+        let Self { name, producer, writer, condition, clock, telemetry } = *self;
         let lanes = Lanes::new(producer.seed());
         let warned = HashMap::new();
-        let mut work = Work { name, producer, writer, clock, telemetry, lanes, warned };
+        let last_failure = String::new();
+        let mut work =
+            Work { name, producer, writer, clock, telemetry, lanes, condition, last_failure, warned };
         work.run(inbox).await;
         work.producer.close().await;
         Ok(())
@@ -182,6 +195,7 @@ impl Work {
         if !repeated {
             self.warned.insert(code, now);
         }
+        self.last_failure.clone_from(&detail);
         self.telemetry.emit(events::SendFailed {
             name: Arc::clone(&self.name),
             code,
@@ -196,9 +210,13 @@ impl Work {
             let name = Arc::clone(&self.name);
             match change {
                 Change::Held { wait, failures } => {
+                    self.condition.fails(self.clock.now(), &self.last_failure);
                     self.telemetry.emit(events::SinkHeld { name, wait, failures });
                 }
-                Change::Resumed { held } => self.telemetry.emit(events::SinkResumed { name, held }),
+                Change::Resumed { held } => {
+                    self.condition.works();
+                    self.telemetry.emit(events::SinkResumed { name, held });
+                }
             }
         }
     }

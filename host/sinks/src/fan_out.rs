@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures::future::select_all;
-use tidegate_connector::{Inbox, News, Notice, Outbox, Reporter, Reports, Sink, SinkError, inbox_of};
+use tidegate_connector::{
+    Inbox, News, Notice, Outbox, Reporter, Reports, Sink, SinkError, SinkMonitor, inbox_of,
+};
 use tidegate_model::{Emission, Report};
 use tokio::task::JoinHandle;
 
@@ -58,6 +60,10 @@ impl Sink for FanOut {
 
     fn wants_notices(&self) -> bool {
         self.sinks.iter().any(|(_, sink)| sink.wants_notices())
+    }
+
+    fn monitors(&self) -> Vec<Arc<dyn SinkMonitor>> {
+        self.sinks.iter().flat_map(|(_, sink)| sink.monitors()).collect()
     }
 
     async fn run(self: Box<Self>, mut inbox: Inbox) -> Result<(), SinkError> {

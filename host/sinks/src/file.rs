@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures::FutureExt as _;
-use tidegate_connector::{Backoff, Clock, Inbox, News, Notice, Sink, SinkError};
+use tidegate_connector::{Backoff, Clock, Inbox, News, Notice, Sink, SinkError, SinkMonitor};
 use tidegate_model::{Emission, Outcome, Report};
 use tidegate_telemetry::Telemetry;
 use tidegate_telemetry::events::sink::{
@@ -239,6 +239,10 @@ impl Sink for File {
     /// For those of renewals, and for the one that says that the flow is about to end: then nobody waits for a disk.
     fn wants_notices(&self) -> bool {
         true
+    }
+
+    fn monitors(&self) -> Vec<Arc<dyn SinkMonitor>> {
+        vec![Arc::clone(&self.desk.file.trouble) as Arc<dyn SinkMonitor>]
     }
 
     async fn run(self: Box<Self>, mut inbox: Inbox) -> Result<(), SinkError> {

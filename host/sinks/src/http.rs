@@ -24,7 +24,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use secrecy::ExposeSecret as _;
 use tidegate_connector::template::Template;
-use tidegate_connector::{Clock, Inbox, News, Notice, Sink, SinkError};
+use tidegate_connector::{Clock, Inbox, News, Notice, Sink, SinkError, SinkMonitor};
 use tidegate_model::{Emission, Outcome, Report};
 use tidegate_telemetry::Telemetry;
 use tidegate_telemetry::events::sink::{ReleaseCause, Released, RequestResult, Requested, Retried};
@@ -103,7 +103,7 @@ struct Courier {
     name: Arc<str>,
     clock: Clock,
     telemetry: Telemetry,
-    trouble: Trouble,
+    trouble: Arc<Trouble>,
     /// As it may be shown.
     origin: String,
     timeout: Duration,
@@ -156,7 +156,7 @@ impl Http {
             name: Arc::clone(&name),
             clock,
             telemetry: telemetry.clone(),
-            trouble: Trouble::new(Arc::clone(&name), telemetry.clone(), clock, PATIENCE),
+            trouble: Arc::new(Trouble::new(Arc::clone(&name), telemetry.clone(), clock, PATIENCE)),
             origin: options.origin.to_string(),
             timeout: options.timeout,
             requests: Requests::new(options, recorder).ok_or(HttpError::Authorization)?,
@@ -198,6 +198,10 @@ impl Sink for Http {
     /// For those of renewals, and for the one that says that the flow is about to end: then nothing is tried again.
     fn wants_notices(&self) -> bool {
         true
+    }
+
+    fn monitors(&self) -> Vec<Arc<dyn SinkMonitor>> {
+        vec![Arc::clone(&self.courier.trouble) as Arc<dyn SinkMonitor>]
     }
 
     async fn run(self: Box<Self>, inbox: Inbox) -> Result<(), SinkError> {

@@ -1,10 +1,9 @@
-//! Whether a sink can do its work: said once when that ends, and once when it is so again.
+//! Whether a sink can do its work: said once when that ends, and once when it is so again, and to whoever looks in.
 
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use tidegate_connector::Clock;
-use tidegate_model::Instant;
+use tidegate_connector::{Clock, SinkMonitor, SinkStatus, SinkTrouble};
 use tidegate_telemetry::Telemetry;
 use tidegate_telemetry::events::sink::{Began, Ended, TroubleBegan, TroubleEnded};
 
@@ -22,7 +21,7 @@ pub(crate) struct Trouble {
 #[derive(Debug, Default)]
 struct State {
     failures: u32,
-    since: Option<Instant>,
+    trouble: Option<SinkTrouble>,
 }
 
 impl Trouble {
@@ -35,8 +34,10 @@ impl Trouble {
     pub(crate) fn fails(&self, detail: &str) {
         let mut state = self.state.lock();
         state.failures = state.failures.saturating_add(1);
-        if state.failures >= self.patience && state.since.is_none() {
-            state.since = Some(self.clock.now());
+        if let Some(trouble) = &mut state.trouble {
+            trouble.detail = detail.into();
+        } else if state.failures >= self.patience {
+            state.trouble = Some(SinkTrouble { since: self.clock.now(), detail: detail.into() });
             self.telemetry.emit(TroubleBegan { sink: &self.sink, detail });
         }
     }
@@ -45,10 +46,17 @@ impl Trouble {
     pub(crate) fn works(&self) {
         let mut state = self.state.lock();
         state.failures = 0;
-        if let Some(since) = state.since.take() {
+        if let Some(SinkTrouble { since, .. }) = state.trouble.take() {
             let lasted = self.clock.now().saturating_since(since);
             self.telemetry.emit(TroubleEnded { sink: &self.sink, lasted });
         }
+    }
+}
+
+impl SinkMonitor for Trouble {
+    fn status(&self) -> SinkStatus {
+        let trouble = self.state.lock().trouble.clone();
+        SinkStatus { trouble, ..SinkStatus::silent(Arc::clone(&self.sink)) }
     }
 }
 

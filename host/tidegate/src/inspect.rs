@@ -9,12 +9,13 @@ use bytes::Bytes;
 use futures::StreamExt as _;
 use futures::stream::{self, BoxStream};
 use tidegate_admin::{
-    Breaker, CallFailure, ComparisonView, DifferenceView, FlowChange, FlowState, FlowTotals, FlowView,
-    Generation, Inspect, Kept, KeyCount, Operate, OperateError, Origin, PairCount, PauseView, PausedBy,
-    PolicyMode, PolicyState, PolicyView, RecordingWanted, Refusal, ReloadView, RollbackView, RungOutcome,
-    RungView, TapWanted, UndecidedEndings, Verdict,
+    Breaker, CallFailure, ComparisonView, DeadLetterTotals, DifferenceView, DrainView, FlowChange, FlowState,
+    FlowTotals, FlowView, Generation, Inspect, Kept, KeyCount, Operate, OperateError, Origin, PairCount,
+    PauseView, PausedBy, PolicyMode, PolicyState, PolicyView, RecordingWanted, Refusal, ReloadView,
+    RollbackView, RungOutcome, RungView, SinkTrouble, SinkView, TapWanted, UndecidedEndings, Verdict,
 };
-use tidegate_pipeline::{ControlError, FlowStatus, Host, Pause, RecordingOptions, TapOptions};
+use tidegate_connector::{Clock, SinkStatus};
+use tidegate_pipeline::{ControlError, Drain, FlowStatus, Host, Pause, RecordingOptions, TapOptions};
 use tidegate_policy::{
     Active, Comparison, Kind, LoadError, Masking, PolicyStatus, ReloadError, Rung, RungOutcome as Outcome,
     RungReport,
@@ -33,7 +34,8 @@ pub(crate) struct View(pub(crate) Arc<Host>);
 
 impl Inspect for View {
     fn flows(&self) -> Vec<FlowView> {
-        self.0.flows().into_iter().map(flow_view).collect()
+        let clock = self.0.clock();
+        self.0.flows().into_iter().map(|flow| flow_view(flow, &clock)).collect()
     }
 
     fn policies(&self) -> Vec<PolicyView> {
@@ -137,7 +139,8 @@ impl View {
         let status = self.0.flows().into_iter().find(|status| *status.name == *flow);
         let status = status.ok_or_else(|| unknown_flow(flow))?;
         let state = flow_state(status.state);
-        Ok(FlowChange { flow: flow.to_owned(), state, changed, in_flight: status.in_flight })
+        let (in_flight, drain) = (status.in_flight, status.drain.map(drain_view));
+        Ok(FlowChange { flow: flow.to_owned(), state, changed, in_flight, drain })
     }
 }
 
@@ -263,8 +266,25 @@ const fn flow_state(state: tidegate_pipeline::FlowState) -> FlowState {
     }
 }
 
-fn flow_view(status: FlowStatus) -> FlowView {
+const fn drain_view(drain: Drain) -> DrainView {
+    let Drain { held, accepted, deferred, released, rejected, failed } = drain;
+    DrainView { held, accepted, deferred, released, rejected, failed }
+}
+
+fn sink_view(status: SinkStatus, clock: &Clock) -> SinkView {
+    SinkView {
+        name: status.name.to_string(),
+        workers: status.workers,
+        trouble: status.trouble.map(|trouble| SinkTrouble {
+            since_unix_ms: clock.wall_at(trouble.since).as_unix_millis(),
+            reason: trouble.detail.into(),
+        }),
+    }
+}
+
+fn flow_view(status: FlowStatus, clock: &Clock) -> FlowView {
     let totals = status.totals;
+    let dead = totals.dead_letters;
     let undecided = totals.undecided_endings;
     FlowView {
         name: status.name.to_string(),
@@ -272,11 +292,14 @@ fn flow_view(status: FlowStatus) -> FlowView {
         throttle: status.throttle.map(|name| name.to_string()),
         shadow: status.shadow.map(|name| name.to_string()),
         sink: status.sink.to_string(),
+        sinks: status.sinks.into_iter().map(|sink| sink_view(sink, clock)).collect(),
+        dead_letter: status.dead_letter.map(|sink| sink_view(sink, clock)),
         state: flow_state(status.state),
         paused_by: status.pause.map(|pause| match pause {
             Pause::Operator => PausedBy::Operator,
             Pause::DeadLetters { .. } => PausedBy::DeadLetters,
         }),
+        drain: status.drain.map(drain_view),
         joined: status.joined,
         remarks: status.remarks,
         in_flight: status.in_flight,
@@ -284,6 +307,7 @@ fn flow_view(status: FlowStatus) -> FlowView {
         undecided: status.undecided,
         queued: status.queued,
         emitted: status.emitted,
+        settling: status.settling,
         active_keys: status.active_keys,
         totals: FlowTotals {
             received: totals.received,
@@ -304,6 +328,13 @@ fn flow_view(status: FlowStatus) -> FlowView {
             expired: totals.expired,
             redelivered: totals.redelivered,
             receive_errors: totals.receive_errors,
+            dead_letters: DeadLetterTotals {
+                taken: dead.taken,
+                broker: dead.broker,
+                dropped: dead.dropped,
+                refused: dead.refused,
+                held_back: dead.held_back,
+            },
         },
     }
 }

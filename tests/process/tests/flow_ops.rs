@@ -1,9 +1,14 @@
 //! Operators look at the flows of a running host, pause them, resume them and end them.
 #![allow(clippy::expect_used, reason = "in the helpers of a test, a failure is the test's failure")]
 
+use std::io::Write as _;
+use std::net::TcpStream;
+
 use serde_json::{Value, json};
 use tidegate_devbroker::Broker;
-use tidegate_process_tests::{Ended, Home, PATIENCE, Program, Tenants, run_to_end, start_broker};
+use tidegate_process_tests::{
+    Configuration, Consumed, Ended, GROUP, Home, PATIENCE, Program, TOPIC, Tenants, run_to_end, start_broker,
+};
 use tidegate_test_guests::Guest;
 
 /// A host with one flow, and a way to send it messages.
@@ -18,11 +23,19 @@ struct Stage {
 impl Stage {
     /// With these lines for the flow and after it.
     async fn set(more: &str) -> Self {
+        Self::set_in(|home, endpoint| {
+            home.write("policies/gate.wasm", Guest::rejecting("closed").component());
+            home.configure(endpoint, more);
+        })
+        .await
+    }
+
+    /// With what a home is given for a broker at an endpoint.
+    async fn set_in(configure: impl FnOnce(&Home, &str)) -> Self {
         let broker = start_broker().await;
         let tenants = Tenants::of(&broker).await;
         let home = Home::new();
-        home.write("policies/gate.wasm", Guest::rejecting("closed").component());
-        home.configure(&broker.address().to_string(), more);
+        configure(&home, &broker.address().to_string());
         let program = Program::start(home.path(), &["run"]);
         let admin = program.admin().await;
         Self { home, program, admin, tenants, broker }
@@ -58,6 +71,23 @@ impl Stage {
             assert!(tokio::time::Instant::now() < deadline, "waited in vain: {flow}");
             tokio::time::sleep(std::time::Duration::from_millis(50)).await;
         }
+    }
+
+    /// A worker that waits for a message as long as its connection is kept.
+    fn waiting_worker(&self) -> TcpStream {
+        let log = self.program.log();
+        let served = log.lines().find(|line| line.contains("workers are served")).expect("they are");
+        let (_, address) = served.split_once("address=").expect("an address");
+        let address = address.split_whitespace().next().expect("an address");
+        let body = json!({ "max-messages": 1, "wait-ms": 60_000 }).to_string();
+        let mut worker = TcpStream::connect(address).expect("a connection");
+        let request = format!(
+            "POST /v1/flows/tenants/pull HTTP/1.1\r\nHost: {address}\r\nContent-Type: application/json\r\n\
+             Content-Length: {}\r\n\r\n{body}",
+            body.len()
+        );
+        worker.write_all(request.as_bytes()).expect("written");
+        worker
     }
 
     fn unacked(&self) -> usize {
@@ -99,8 +129,8 @@ async fn a_flow_is_paused_resumed_and_drained() {
     stage.program.wait_for_total("accepted", 1).await;
     stage.flow(|flow| flow["joined"] == true).await;
     let table = stage.say(&["flows"]).await;
-    let head = "NAME     SOURCE   POLICY  SINK  STATE    JOINED  IN FLIGHT  QUEUED  EMITTED  RECEIVED  ACCEPTED  DEFERRED  REJECTED\n";
-    let row = "tenants  tenants  -       out   running  yes     0          0       0        1         1         0         0\n";
+    let head = "NAME     SOURCE   POLICY  SINK  STATE    JOINED  WORKERS  IN FLIGHT  QUEUED  EMITTED  RECEIVED  ACCEPTED  DEFERRED  REJECTED  DEAD\n";
+    let row = "tenants  tenants  -       out   running  yes     -        0          0       0        1         1         0         0         0\n";
     assert_eq!(table, format!("{head}{row}"));
     let body: Value = serde_json::from_str(&stage.say(&["flows", "--json"]).await).expect("JSON");
     assert_eq!(
@@ -128,20 +158,31 @@ async fn a_flow_is_paused_resumed_and_drained() {
     let told: Value = serde_json::from_str(&told).expect("JSON");
     assert_eq!(
         told,
-        json!({ "flow": "tenants", "state": "running", "changed": true, "in-flight": told["in-flight"] })
+        json!({
+            "flow": "tenants", "state": "running", "changed": true, "in-flight": told["in-flight"], "drain": null
+        })
     );
     assert_eq!(stage.say(&["flow", "resume", "tenants"]).await, "tenants: it was not paused\n");
     stage.program.wait_for_total("accepted", 2).await;
 
-    let told = stage.say(&["flow", "drain", "tenants"]).await;
-    assert_eq!(told, "tenants: drained; the host goes on without it until it starts again\n");
+    let told = stage.run(&["flow", "drain", "tenants"]).await;
+    assert_eq!(
+        (told.code, &*told.stdout),
+        (
+            Some(0),
+            "tenants: drained; nothing was under way; the host goes on without it until it starts again\n"
+        )
+    );
     assert_eq!(stage.say(&["flow", "drain", "tenants"]).await, "tenants: it is over already\n");
     assert!(stage.say(&["flows"]).await.contains(" stopped "));
     let refused = stage.run(&["flow", "resume", "tenants"]).await;
     assert_eq!(refused.code, Some(1), "{refused:?}");
-    assert!(refused.stderr.contains("the flow is stopped: only one that goes on can be"), "{refused:?}");
-    let (status, readiness) = stage.program.ask("/readyz").await;
-    assert_eq!((status, &readiness["reasons"][0]["reason"]), (503, &json!("the flow has stopped")));
+    assert!(
+        refused.stderr.contains("the flow was drained and is over, which cannot be taken back"),
+        "{refused:?}"
+    );
+    // It was meant so.
+    assert_eq!(stage.program.ask("/readyz").await, (200, json!({ "ready": true, "reasons": [] })));
 
     let unknown = stage.run(&["flow", "pause", "nobody"]).await;
     assert_eq!(unknown.code, Some(2), "{unknown:?}");
@@ -164,6 +205,13 @@ async fn a_flow_that_rejects_too_much_pauses_itself_until_somebody_has_looked() 
     let remark = flow["remarks"][0].as_str().expect("a remark");
     assert!(remark.contains("more than 5 messages were rejected within 60s"), "{remark}");
     assert!(stage.metric("tidegate_flow_dead_letters_total{flow=\"tenants\",result=\"taken\"} 5").await);
+    let dead = &flow["totals"]["dead-letters"];
+    assert_eq!(
+        (&dead["taken"], &dead["dropped"], &dead["refused"]),
+        (&json!(5), &json!(0), &json!(0)),
+        "{dead}"
+    );
+    assert!(dead["held-back"].as_u64() > Some(0), "{dead}");
     assert!(stage.metric("tidegate_flow_dead_letter_pauses_total{flow=\"tenants\"} 1").await);
     let (status, readiness) = stage.program.ask("/readyz").await;
     let reason = readiness["reasons"][0]["reason"].as_str().expect("a reason");
@@ -194,4 +242,42 @@ async fn a_flow_that_rejects_too_much_pauses_itself_until_somebody_has_looked() 
     let mut values: Vec<u32> = ended.values().iter().map(|value| value.parse().expect("a number")).collect();
     values.sort_unstable();
     assert_eq!(values, (0..20).collect::<Vec<_>>(), "five dead letters and fifteen others");
+}
+
+/// What stands behind a flow is told with it: a sink that does not work and since when, workers, and where rejected
+/// messages went.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sink_in_trouble_and_dead_letters_are_shown() {
+    let stage = Stage::set_in(|home, endpoint| {
+        home.write("policies/gate.wasm", Guest::rejecting("closed").component());
+        // Nobody listens at port 1.
+        let configuration = Configuration::new("drain-timeout = \"10s\"")
+            .section("policies.gate", "component = \"gate.wasm\"")
+            .source(
+                "tenants",
+                Consumed { endpoint, topic: TOPIC, group: GROUP },
+                "rocketmq.source.await-duration = \"5s\"",
+            )
+            .sink("web", "http", "url = \"http://127.0.0.1:1/\"")
+            .workers("workers", "127.0.0.1:0", "")
+            .flow("tenants", "tenants", "workers", "throttle = \"gate\"\ndead-letter = \"web\"");
+        home.put(&configuration);
+    })
+    .await;
+    stage.tenants.send("tenant", "rejected").await;
+    // A flow whose workers are all away takes in nothing, whatever its policy would do.
+    let worker = stage.waiting_worker();
+    stage.flow(|flow| flow["dead-letter"]["trouble"]["reason"].is_string()).await;
+    drop(worker);
+    let flow = stage.flow(|flow| flow["sinks"][0]["workers"] == 0).await;
+    assert_eq!(flow["sinks"], json!([{ "name": "workers", "workers": 0, "trouble": null }]));
+    let reason = flow["dead-letter"]["trouble"]["reason"].as_str().expect("a reason");
+    assert!(reason.contains("127.0.0.1:1"), "{reason}");
+    let told = stage.say(&["flows"]).await;
+    let row = told.lines().nth(1).expect("a row");
+    assert!(row.contains(" yes     0        ") && row.ends_with(" 0"), "{told}");
+    assert!(told.contains("\n  tenants: dead-letter sink `web` has been in trouble for "), "{told}");
+    assert!(told.contains("\n  tenants: no worker is connected to sink `workers`\n"), "{told}");
+    assert_eq!(stage.program.ask("/readyz").await.0, 200, "the flow itself is served");
+    stage.end().await;
 }

@@ -231,6 +231,21 @@ async fn a_paused_flow_is_ready_when_an_operator_paused_it() {
     }
 }
 
+/// A flow that was drained on purpose is as it should be.
+#[tokio::test]
+async fn a_drained_flow_is_ready_when_an_operator_drained_it() {
+    for state in [FlowState::Draining, FlowState::Stopped] {
+        let host = Host { drained: true, ..Host::new(state, false) };
+        let server =
+            Server::start(options(), Arc::new(host), Telemetry::default()).await.expect("a free port");
+        let answer = ask(server.address(), "GET", "/readyz").await;
+        assert_eq!((answer.status, &answer.json()["ready"]), (200, &json!(true)));
+        let flows = ask(server.address(), "GET", "/api/flows").await;
+        assert_described("/api/flows", &flows);
+        assert_eq!(flows.json()["flows"][1]["drain"]["released"], 0);
+    }
+}
+
 #[tokio::test]
 async fn metrics_are_open_metrics() {
     let server = start(options()).await;

@@ -14,12 +14,18 @@ pub struct FlowView {
     pub throttle: Option<String>,
     /// The name of the policy that is only compared with it, if there is one.
     pub shadow: Option<String>,
-    /// Its sink's name.
+    /// Its sink's name, or its sinks' with commas.
     pub sink: String,
+    /// How each of its sinks is doing.
+    pub sinks: Vec<SinkView>,
+    /// How its dead-letter sink is doing, if it has one.
+    pub dead_letter: Option<SinkView>,
     /// Where it is in its life.
     pub state: FlowState,
     /// Who paused it, while it is paused.
     pub paused_by: Option<PausedBy>,
+    /// What becomes of what it held, from when somebody drained it.
+    pub drain: Option<DrainView>,
     /// Whether its broker serves it: not until the source has joined, and not when the broker has been away for a
     /// while.
     pub joined: bool,
@@ -35,10 +41,52 @@ pub struct FlowView {
     pub queued: usize,
     /// Deliveries with the sink.
     pub emitted: usize,
+    /// Deliveries whose outcome is known, until the broker has answered to it.
+    pub settling: usize,
     /// Keys with something in flight or seen lately.
     pub active_keys: usize,
     /// Counted since the flow began.
     pub totals: FlowTotals,
+}
+
+/// A sink of a flow at one moment.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct SinkView {
+    /// Its name in the configuration.
+    pub name: String,
+    /// Workers connected, of a sink that serves them.
+    pub workers: Option<usize>,
+    /// What keeps it from its work, while something does.
+    pub trouble: Option<SinkTrouble>,
+}
+
+/// What keeps a sink from its work.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct SinkTrouble {
+    /// Since when, in Unix time.
+    pub since_unix_ms: u64,
+    /// What went wrong last, in a sentence.
+    pub reason: String,
+}
+
+/// What became of what a drained flow held and of what still came.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct DrainView {
+    /// Deliveries held when it began.
+    pub held: usize,
+    /// Acknowledged.
+    pub accepted: u64,
+    /// Put off for a while.
+    pub deferred: u64,
+    /// Given back to the broker.
+    pub released: u64,
+    /// Rejected.
+    pub rejected: u64,
+    /// Not settled, or their lease ran out: they come again when their leases end.
+    pub failed: u64,
 }
 
 /// Where a flow is in its life.
@@ -98,6 +146,24 @@ pub struct FlowTotals {
     pub redelivered: u64,
     /// Receives that failed.
     pub receive_errors: u64,
+    /// What became of rejected messages, those that workers rejected included.
+    pub dead_letters: DeadLetterTotals,
+}
+
+/// What became of rejected messages. Those of the first three kinds do not come again.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct DeadLetterTotals {
+    /// The dead-letter sink has them.
+    pub taken: u64,
+    /// They were left to the broker's own dead letters.
+    pub broker: u64,
+    /// They were dropped: there are dead letters nowhere.
+    pub dropped: u64,
+    /// The dead-letter sink did not take them then.
+    pub refused: u64,
+    /// They were too many, so they were given back.
+    pub held_back: u64,
 }
 
 /// Deliveries that left without a decision, by why. All but the merged come again.
@@ -115,11 +181,12 @@ pub struct UndecidedEndings {
 }
 
 impl FlowView {
-    /// Why it is not ready, in a sentence. What an operator has paused is as it should be.
+    /// Why it is not ready, in a sentence. What an operator has paused or drained is as it should be.
     pub(super) fn unready(&self) -> Option<String> {
         let what = match self.state {
             FlowState::Running if self.joined => return None,
             FlowState::Paused if self.paused_by != Some(PausedBy::DeadLetters) => return None,
+            FlowState::Draining | FlowState::Stopped if self.drain.is_some() => return None,
             FlowState::Paused => "the flow is paused",
             FlowState::Running => "the flow is not served by its broker",
             FlowState::Draining => "the flow is draining",

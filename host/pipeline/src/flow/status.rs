@@ -4,8 +4,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tidegate_connector::SinkStatus;
 use tidegate_lease::Undecided;
-use tidegate_telemetry::events::flow::State;
+use tidegate_telemetry::events::flow::{DeadLetterEnd, State};
 
 /// Where a flow is in its life.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -38,6 +39,11 @@ impl FlowState {
             Self::Stopped => State::Stopped,
             Self::Failed => State::Failed,
         }
+    }
+
+    /// Whether it has ended.
+    pub(super) const fn is_over(self) -> bool {
+        matches!(self, Self::Stopped | Self::Failed)
     }
 
     /// Whether it goes on, receiving or not.
@@ -86,12 +92,18 @@ pub struct FlowStatus {
     pub throttle: Option<Arc<str>>,
     /// The name of the policy that is only compared with it.
     pub shadow: Option<Arc<str>>,
-    /// Its sink's name.
+    /// Its sink's name, or its sinks' with commas.
     pub sink: Arc<str>,
+    /// How each of its sinks is doing.
+    pub sinks: Vec<SinkStatus>,
+    /// How its dead-letter sink is doing, if it has one.
+    pub dead_letter: Option<SinkStatus>,
     /// Where it is in its life.
     pub state: FlowState,
     /// Why it is paused, while it is.
     pub pause: Option<Pause>,
+    /// What becomes of what it held, from when it was drained as asked. None when it ends because it has failed.
+    pub drain: Option<Drain>,
     /// Whether its broker serves it: not before the source has joined, and not when it has been away for
     /// [`AWAY_GRACE`](crate::AWAY_GRACE).
     pub joined: bool,
@@ -107,6 +119,8 @@ pub struct FlowStatus {
     pub queued: usize,
     /// Deliveries with the sink.
     pub emitted: usize,
+    /// Deliveries whose outcome is known, until the broker has answered to it.
+    pub settling: usize,
     /// Keys with something in flight or seen within the last ten seconds.
     pub active_keys: usize,
     /// Counted since the flow began.
@@ -145,4 +159,64 @@ pub struct Totals {
     pub redelivered: u64,
     /// Receives that failed.
     pub receive_errors: u64,
+    /// What became of rejected messages, those that workers rejected included.
+    pub dead_letters: DeadLetterTotals,
+}
+
+/// What became of rejected messages. Those of the first three kinds do not come again.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct DeadLetterTotals {
+    /// The dead-letter sink has them.
+    pub taken: u64,
+    /// They were left to the broker's own dead letters.
+    pub broker: u64,
+    /// They were dropped: there are dead letters nowhere.
+    pub dropped: u64,
+    /// The dead-letter sink did not take them then; they come again.
+    pub refused: u64,
+    /// They were too many, so they were given back; they come again.
+    pub held_back: u64,
+}
+
+/// What became of what a drained flow held and of what still came.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Drain {
+    /// Deliveries held when it began.
+    pub held: usize,
+    /// Acknowledged.
+    pub accepted: u64,
+    /// Put off by whoever worked on them, or given back by a sink that could not take them.
+    pub deferred: u64,
+    /// Given back to the broker; they come again at once, to whoever receives.
+    pub released: u64,
+    /// Dead letters.
+    pub rejected: u64,
+    /// Settlements that did not take effect and leases that ran out: these come again when their leases end.
+    pub failed: u64,
+}
+
+impl DeadLetterTotals {
+    pub(super) const fn count(&mut self, end: DeadLetterEnd) {
+        *match end {
+            DeadLetterEnd::Taken => &mut self.taken,
+            DeadLetterEnd::Broker => &mut self.broker,
+            DeadLetterEnd::Dropped => &mut self.dropped,
+            DeadLetterEnd::Refused => &mut self.refused,
+            DeadLetterEnd::HeldBack => &mut self.held_back,
+        } += 1;
+    }
+}
+
+impl Drain {
+    /// Counts a settlement that the broker answered.
+    pub(super) fn count(&mut self, verb: &str, took_effect: bool) {
+        *match verb {
+            "renew" => return,
+            _ if !took_effect => &mut self.failed,
+            "accept" => &mut self.accepted,
+            "defer" => &mut self.deferred,
+            "reject" => &mut self.rejected,
+            _ => &mut self.released,
+        } += 1;
+    }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tidegate_connector::{
-    Clock, Notice, RenewError, RenewalWish, Reports, Settler, SinkError, Source, VoidCause,
+    Clock, Notice, RenewError, RenewalWish, Reports, Settler, SinkError, SinkTrouble, Source, VoidCause,
 };
 use tidegate_lease::{BookEvent, Decide, LeaseBook, RerunKind, Stage, Taken, Undecided, Wish};
 use tidegate_model::{
@@ -33,7 +33,7 @@ use super::settle::{Meaning, REJECT, Settled, Settling, Told};
 use super::shadow::Shadows;
 use super::sink::{SinkNews, SinkPort};
 use super::tap::Taps;
-use super::{Command, FlowOptions, FlowParts, FlowState, FlowStatus, Pause, Totals};
+use super::{Command, Drain, FlowOptions, FlowParts, FlowState, FlowStatus, Pause, Totals};
 
 /// Decisions in one turn. A policy that takes its whole deadline for each then holds the loop for about a second at
 /// worst, and leases, reports and results are looked at in between.
@@ -79,6 +79,10 @@ pub(super) struct Turner {
     state: FlowState,
     pause: Option<Pause>,
     failure: Option<String>,
+    /// What the dead-letter sink has not taken lately, until it takes something.
+    dead_letter_trouble: Option<SinkTrouble>,
+    /// Since an operator's drain, or the host's, began.
+    drain: Option<Drain>,
     totals: Totals,
     progress: Progress,
     /// Receives that failed since the last one that did not, over all workers.
@@ -142,6 +146,8 @@ impl Turner {
             state: FlowState::Running,
             pause: None,
             failure: None,
+            dead_letter_trouble: None,
+            drain: None,
             totals: Totals::default(),
             progress: Progress::default(),
             receive_failures: 0,
@@ -357,6 +363,9 @@ impl Turner {
                 },
             };
             self.progress.settlement(verb, label);
+            if let Some(drain) = &mut self.drain {
+                drain.count(verb, result.is_ok());
+            }
             match &result {
                 Ok(_) if verb == Verb::Accept.name() => self.totals.accepted += 1,
                 Ok(_) => {}
@@ -589,7 +598,12 @@ impl Turner {
             }
             let Some((cause, count)) = irregularity(&event) else { continue };
             match cause {
-                Irregularity::ExpiredQueued | Irregularity::ExpiredEmitted => self.totals.expired += count,
+                Irregularity::ExpiredQueued | Irregularity::ExpiredEmitted => {
+                    self.totals.expired += count;
+                    if let Some(drain) = &mut self.drain {
+                        drain.failed += count;
+                    }
+                }
                 Irregularity::Redelivered => self.totals.redelivered += count,
                 _ => {}
             }
@@ -634,12 +648,17 @@ impl Turner {
         let mut status = self.status.lock();
         status.state = self.state;
         status.pause = self.pause;
+        status.drain = self.drain;
+        if let Some(dead_letter) = &mut status.dead_letter {
+            dead_letter.trouble.clone_from(&self.dead_letter_trouble);
+        }
         status.joined = self.presence.is_served();
         status.in_flight = counts.in_flight;
         status.in_flight_bytes = counts.in_flight_bytes;
         status.undecided = counts.received;
         status.queued = counts.queued;
         status.emitted = counts.emitted;
+        status.settling = counts.settling + counts.sent;
         status.active_keys = counts.active_keys;
         status.totals = self.totals;
     }

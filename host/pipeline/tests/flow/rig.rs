@@ -188,7 +188,7 @@ impl Rig {
         let options = FlowOptions {
             name: "flow".into(),
             source_name: "tenants".into(),
-            sink_name: "hands".into(),
+            sink_names: vec!["hands".into()],
             dead_letter_name: dead_letter.is_some().then(|| Arc::from("dead")),
             throttle_name: None,
             shadow_name: None,

@@ -25,6 +25,7 @@ pub(crate) struct FlowArgs {
 #[derive(Debug, Subcommand)]
 pub(crate) enum FlowCommand {
     /// Stop a flow's receiving: what workers hold is finished, the rest goes back to the broker, for other hosts
+    #[command(after_help = PAUSE_HELP)]
     Pause {
         /// The flow's name in the configuration
         name: String,
@@ -38,7 +39,8 @@ pub(crate) enum FlowCommand {
         #[command(flatten)]
         admin: AdminArgs,
     },
-    /// End a flow for good, within the host's drain-timeout; the host runs on without it until it starts again
+    /// End a flow for good, within the host's drain-timeout; the host runs on without it, and stays ready, until it starts again
+    #[command(after_help = DRAIN_HELP)]
     Drain {
         /// The flow's name in the configuration
         name: String,
@@ -90,6 +92,14 @@ pub(crate) enum VerdictName {
 }
 
 // One line for each paragraph: the width is the terminal's.
+const PAUSE_HELP: &str = "\
+    What goes back to the broker comes again as one more delivery attempt: the broker counts every time that it hands a message \
+    out, whatever for. While a flow is paused the other hosts of its group get all messages, and the host stays ready.";
+
+const DRAIN_HELP: &str = "\
+    What workers hold is finished, the rest goes back to the broker, as one more delivery attempt each. Meanwhile it says on standard \
+    error what it waits for, and at the end what became of everything.";
+
 pub(super) const TAP_HELP: &str = "\
     A tap consumes nothing, and the flow does not wait for it: what comes faster than 1,000 decisions a second, or than it \
     is taken in, is not shown, and counted.\n\nIt shows each decision as it is made, with whose it is (the policy's, its \

@@ -1,6 +1,6 @@
 //! `tidegate policy reload`, `rollback`, `pause`, `resume`, `status`, `diff` and `record`: the policies of a running host.
 
-mod ago;
+pub(super) mod ago;
 mod diff;
 pub(super) mod lines;
 mod record;

@@ -7,6 +7,7 @@ mod bad_input;
 mod breakage;
 mod commands;
 mod cost;
+mod drain;
 mod fleet;
 mod intake;
 mod service;

@@ -187,15 +187,22 @@ async fn a_tap_is_given_out_as_it_comes_to_be() {
 #[tokio::test]
 async fn flows_are_paused_resumed_and_drained() {
     let server = start(options()).await;
+    let became =
+        json!({ "held": 0, "accepted": 0, "deferred": 0, "released": 0, "rejected": 0, "failed": 0 });
     for (action, state) in [("pause", "paused"), ("resume", "running"), ("drain", "stopped")] {
+        let drain = if action == "drain" { &became } else { &Value::Null };
         let path = format!("/api/flows/{{name}}/{action}");
         let answer = ask(server.address(), "POST", &format!("/api/flows/first/{action}")).await;
-        let told = json!({ "flow": "first", "state": state, "changed": true, "in-flight": 3 });
+        let told =
+            json!({ "flow": "first", "state": state, "changed": true, "in-flight": 3, "drain": drain });
         assert_eq!((answer.status, answer.json()), (200, told));
         assert_described(&path, &answer);
         let answer = ask(server.address(), "POST", &format!("/api/flows/second/{action}")).await;
         let (status, told) = if action == "drain" {
-            (200, json!({ "flow": "second", "state": "draining", "changed": false, "in-flight": 3 }))
+            (
+                200,
+                json!({ "flow": "second", "state": "draining", "changed": false, "in-flight": 3, "drain": drain }),
+            )
         } else {
             (409, json!({ "error": "the flow is draining" }))
         };

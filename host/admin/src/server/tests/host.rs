@@ -12,8 +12,9 @@ use crate::operate::{
     RungView, TapWanted,
 };
 use crate::view::{
-    Breaker, CallFailure, ComparisonView, DifferenceView, FlowState, FlowTotals, FlowView, Generation,
-    Inspect, Kept, KeyCount, Origin, PairCount, PausedBy, PolicyMode, PolicyState, PolicyView, Refusal,
+    Breaker, CallFailure, ComparisonView, DifferenceView, DrainView, FlowState, FlowTotals, FlowView,
+    Generation, Inspect, Kept, KeyCount, Origin, PairCount, PausedBy, PolicyMode, PolicyState, PolicyView,
+    Refusal, SinkTrouble, SinkView,
 };
 
 /// A host with two flows and two policies, one of each in trouble or not.
@@ -22,11 +23,13 @@ pub(super) struct Host {
     pub(super) second: FlowState,
     pub(super) joined: bool,
     pub(super) paused_by: Option<PausedBy>,
+    /// The second, by an operator.
+    pub(super) drained: bool,
 }
 
 impl Host {
     pub(super) const fn new(second: FlowState, joined: bool) -> Self {
-        Self { second, joined, paused_by: None }
+        Self { second, joined, paused_by: None, drained: false }
     }
 }
 
@@ -38,8 +41,19 @@ impl Inspect for Host {
             throttle: (name == "first").then(|| "fair".to_owned()),
             shadow: (name == "first").then(|| "new".to_owned()),
             sink: "workers".to_owned(),
+            sinks: vec![SinkView {
+                name: "workers".to_owned(),
+                workers: Some(2),
+                trouble: (name == "second").then(trouble),
+            }],
+            dead_letter: (name == "second").then(|| SinkView {
+                name: "dead".to_owned(),
+                workers: None,
+                trouble: None,
+            }),
             state,
             paused_by: self.paused_by.filter(|_| name == "second"),
+            drain: (self.drained && name == "second").then(DrainView::default),
             joined: self.joined || name == "first",
             remarks: remarks.iter().map(ToString::to_string).collect(),
             in_flight: 3,
@@ -47,6 +61,7 @@ impl Inspect for Host {
             undecided: 0,
             queued: 1,
             emitted: 2,
+            settling: 0,
             active_keys: 2,
             totals: FlowTotals { received: 9, delivered: 7, deferred: 2, ..FlowTotals::default() },
         };
@@ -213,13 +228,27 @@ impl Operate for Host {
     }
 }
 
+fn trouble() -> SinkTrouble {
+    SinkTrouble {
+        since_unix_ms: 1_764_450_000_000,
+        reason: "`http://web:80` refused the connection".to_owned(),
+    }
+}
+
 /// `second` is draining and takes no orders.
 fn change(flow: &str, state: FlowState) -> Result<FlowChange, OperateError> {
     match flow {
-        "first" => Ok(FlowChange { flow: flow.to_owned(), state, changed: true, in_flight: 3 }),
-        "second" if state == FlowState::Stopped => {
-            Ok(FlowChange { flow: flow.to_owned(), state: FlowState::Draining, changed: false, in_flight: 3 })
+        "first" => {
+            let drain = (state == FlowState::Stopped).then(DrainView::default);
+            Ok(FlowChange { flow: flow.to_owned(), state, changed: true, in_flight: 3, drain })
         }
+        "second" if state == FlowState::Stopped => Ok(FlowChange {
+            flow: flow.to_owned(),
+            state: FlowState::Draining,
+            changed: false,
+            in_flight: 3,
+            drain: Some(DrainView::default()),
+        }),
         "second" => Err(OperateError::Conflict("the flow is draining".to_owned())),
         _ => Err(OperateError::Unknown(format!("there is no flow `{flow}` in this host"))),
     }

@@ -4,7 +4,7 @@ use tidegate_connector::Notice;
 use tidegate_lease::Valves;
 use tidegate_telemetry::events::flow::{JoinState, Joined, StateChanged, WaitsForSink};
 
-use super::super::{FlowState, Pause};
+use super::super::{Drain, FlowState, Pause};
 use super::Turner;
 use crate::flow::dead_letter::DeadLetters;
 
@@ -56,7 +56,7 @@ impl Turner {
     fn set_state(&mut self, state: FlowState) {
         self.state = state;
         let mut status = self.status.lock();
-        (status.state, status.pause) = (self.state, self.pause);
+        (status.state, status.pause, status.drain) = (self.state, self.pause, self.drain);
         drop(status);
         self.say_state(None);
     }
@@ -68,6 +68,9 @@ impl Turner {
             return;
         }
         self.pause = None;
+        if self.failure.is_none() {
+            self.drain = Some(Drain { held: self.book.counts().in_flight, ..Drain::default() });
+        }
         self.set_state(FlowState::Draining);
         let (arrivals, broken_off) = self.workers.stop().await;
         for arrival in arrivals {
@@ -90,6 +93,7 @@ impl Turner {
 
     pub(super) async fn fail(&mut self, reason: String) {
         self.failure.get_or_insert(reason);
+        self.drain = None;
         self.start_draining().await;
     }
 

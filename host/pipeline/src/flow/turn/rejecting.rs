@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tidegate_connector::{Notice, RenewError, Reports, Support};
+use tidegate_connector::{Notice, RenewError, Reports, SinkTrouble, Support};
 use tidegate_model::{DeadLetter, DeliveryId, Emission, Handle, Instant, SettleError, Settlement, Verb};
 use tidegate_telemetry::events::flow::{DeadLetterEnd, DeadLetterRefused, PausedByDeadLetters, Rejected};
 
@@ -41,7 +41,7 @@ impl Turner {
             }
             return None;
         }
-        self.progress.dead_letter(if native { DeadLetterEnd::Broker } else { DeadLetterEnd::Dropped });
+        self.count_dead_letter(if native { DeadLetterEnd::Broker } else { DeadLetterEnd::Dropped });
         Some(Told::itself(settlement))
     }
 
@@ -73,8 +73,13 @@ impl Turner {
         }
     }
 
+    fn count_dead_letter(&mut self, end: DeadLetterEnd) {
+        self.progress.dead_letter(end);
+        self.totals.dead_letters.count(end);
+    }
+
     fn hold_back(&mut self, settlement: Settlement) -> Told {
-        self.progress.dead_letter(DeadLetterEnd::HeldBack);
+        self.count_dead_letter(DeadLetterEnd::HeldBack);
         Told {
             settlement: Settlement { verb: Verb::Release, ..settlement },
             meaning: Meaning::GivenBack {
@@ -102,11 +107,15 @@ impl Turner {
         }
         for heard in dead_letters.handle_reports(reports.ended) {
             let Heard::Refused(Refused { message_id, said, wait, in_a_row }) = heard else {
-                self.progress.dead_letter(DeadLetterEnd::Taken);
+                self.dead_letter_trouble = None;
+                self.count_dead_letter(DeadLetterEnd::Taken);
                 continue;
             };
             self.breaker.take_back();
-            self.progress.dead_letter(DeadLetterEnd::Refused);
+            self.count_dead_letter(DeadLetterEnd::Refused);
+            let since =
+                self.dead_letter_trouble.as_ref().map_or_else(|| self.clock.now(), |trouble| trouble.since);
+            self.dead_letter_trouble = Some(SinkTrouble { since, detail: said.clone() });
             self.telemetry.emit(DeadLetterRefused {
                 flow: &self.options.name,
                 sink: self.options.dead_letter_name.as_deref().unwrap_or_default(),

@@ -11,13 +11,24 @@ pub(super) fn ago(unix_ms: &Value, now: Timestamp) -> String {
     }
 }
 
+/// How long something lasts at `now` that began at a time of an answer, such as `5 min`.
+pub(in crate::commands) fn lasting(unix_ms: &Value, now: Timestamp) -> String {
+    match unix_ms.as_u64() {
+        Some(at) => length(now.saturating_since(Timestamp::from_unix_millis(at)).as_secs()),
+        None => "an unknown time".to_owned(),
+    }
+}
+
 fn phrase(seconds: u64) -> String {
+    if seconds == 0 { "just now".to_owned() } else { format!("{} ago", length(seconds)) }
+}
+
+fn length(seconds: u64) -> String {
     match seconds {
-        0 => "just now".to_owned(),
-        1..120 => format!("{seconds} s ago"),
-        120..7_200 => format!("{} min ago", seconds / 60),
-        7_200..172_800 => format!("{} h ago", seconds / 3_600),
-        _ => format!("{} days ago", seconds / 86_400),
+        0..120 => format!("{seconds} s"),
+        120..7_200 => format!("{} min", seconds / 60),
+        7_200..172_800 => format!("{} h", seconds / 3_600),
+        _ => format!("{} days", seconds / 86_400),
     }
 }
 
