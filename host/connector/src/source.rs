@@ -24,6 +24,13 @@ pub trait Source: Send + Sync + 'static {
     /// Without I/O. Moments in which a connection is made anew may show; who acts on it waits a while.
     fn is_joined(&self) -> bool;
 
+    /// Whether anything is received from now on. While nothing is, a source steps back where the broker would otherwise
+    /// keep messages for it that other consumers of its group could have; it stays known, so that what it has received can
+    /// be settled. Does not wait.
+    fn set_receiving(&self, receiving: bool) {
+        let _ = receiving;
+    }
+
     /// Takes leave of the broker so that others take over at once. Bounded by the connector's request timeout.
     async fn close(&self);
 }

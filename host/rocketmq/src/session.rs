@@ -22,6 +22,7 @@ use tidegate_connector::Backoff;
 use tidegate_model::Instant;
 
 use crate::fault::{CallError, Method, Reason, Subject};
+pub(crate) use timers::Sync;
 use timers::{Heartbeats, Subscription};
 
 /// First and longest wait before a stream is opened again. The longest is short: a proxy that is back should not
@@ -89,8 +90,8 @@ pub(crate) enum Action {
     Rebuild,
     /// Send a heartbeat and bring its result back.
     Heartbeat(ClientKind),
-    /// Send the wildcard subscription and bring its result back; first take it back when it is to be a fresh one.
-    Sync { fresh: bool },
+    /// Say this about the wildcard subscription and bring the result back.
+    Sync(Sync),
 }
 
 /// An answer to a command of the server.
@@ -288,6 +289,14 @@ impl Session {
         self.run_timers(now);
     }
 
+    /// Whether this client receives from now on. One that does not takes its subscription back, and is known all the same.
+    pub(crate) fn handle_receiving(&mut self, now: Instant, receiving: bool) {
+        if let Some(subscription) = &mut self.subscription {
+            subscription.want(now, receiving);
+        }
+        self.run_timers(now);
+    }
+
     /// Nothing has come for a while: the subscription is taken back and made anew, so that the broker looks through all
     /// lite topics again. It loses the news of a lite topic now and then (rocketmq 11191; seen on 5.5.0: five messages
     /// stood for a minute beside a polling client, and came at once to a new one).
@@ -425,8 +434,8 @@ impl Session {
         if self.heartbeats.begin(now) {
             self.actions.push_back(Action::Heartbeat(self.kind));
         }
-        if let Some(fresh) = self.subscription.as_mut().and_then(|subscription| subscription.begin(now)) {
-            self.actions.push_back(Action::Sync { fresh });
+        if let Some(sync) = self.subscription.as_mut().and_then(|subscription| subscription.begin(now)) {
+            self.actions.push_back(Action::Sync(sync));
         }
     }
 }

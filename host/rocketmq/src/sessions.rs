@@ -35,6 +35,8 @@ pub(crate) struct Sessions {
     /// Serialises changes of the table.
     changing: Mutex<()>,
     changes: watch::Sender<u64>,
+    /// Whether the client receives; otherwise it is not subscribed either.
+    receiving: watch::Sender<bool>,
     tasks: TaskTracker,
     closing: CancellationToken,
 }
@@ -78,6 +80,7 @@ impl Sessions {
             table: ArcSwap::default(),
             changing: Mutex::new(()),
             changes: watch::Sender::new(0),
+            receiving: watch::Sender::new(true),
             tasks: TaskTracker::new(),
             closing: CancellationToken::new(),
         }
@@ -95,6 +98,15 @@ impl Sessions {
     /// Makes waiting callers look again.
     pub(crate) fn touch(&self) {
         self.changes.send_modify(|count| *count = count.wrapping_add(1));
+    }
+
+    /// Whether the client receives from now on, over these sessions and those to come.
+    pub(crate) fn set_receiving(&self, receiving: bool) {
+        self.receiving.send_replace(receiving);
+    }
+
+    pub(crate) fn is_receiving(&self) -> bool {
+        *self.receiving.borrow()
     }
 
     pub(crate) fn is_ready(&self, endpoints: &Endpoints) -> bool {
@@ -182,7 +194,8 @@ impl Sessions {
         });
         table.insert(Arc::clone(endpoints.text()), Arc::clone(&seat));
         let (core, profile) = (Arc::clone(&self.core), Arc::clone(&self.profile));
-        self.tasks.spawn(task::run(core, profile, seat, inbox, self.changes.clone()));
+        let receiving = self.receiving.subscribe();
+        self.tasks.spawn(task::run(core, profile, seat, inbox, receiving, self.changes.clone()));
         Ok(())
     }
 }

@@ -189,11 +189,17 @@ impl Source for GrpcSource {
     fn is_joined(&self) -> bool {
         let consumer = &*self.consumer;
         let now = consumer.core.clock.now();
-        let is_agreed = |view: &View| view.ready && (view.subscribed || !consumer.is_lite());
+        let subscribes = consumer.is_lite() && consumer.sessions.is_receiving();
+        let is_agreed = |view: &View| view.ready && (view.subscribed || !subscribes);
         let route = consumer.route.lock();
         route.is_served(now, |endpoints| {
             consumer.seat(endpoints.text()).is_some_and(|seat| is_agreed(&seat.view()))
         })
+    }
+
+    /// A consumer of other topics that does not ask holds up nobody: only lite topics are offered to clients.
+    fn set_receiving(&self, receiving: bool) {
+        self.consumer.sessions.set_receiving(receiving);
     }
 
     async fn close(&self) {

@@ -51,6 +51,7 @@ pub const ALL: &[Scenario] = scenarios! {
     Restartable: restarts => a_proxy_restart_is_survived,
     Shared: flow::takeover => a_frozen_hosts_messages_come_to_the_other,
     Shared: flow::takeover => a_killed_hosts_messages_come_to_the_other,
+    Shared: flow::pause => a_paused_hosts_messages_come_to_the_other,
     Shared: flow::room => a_flow_that_was_full_for_long_gets_the_rest,
     Shared: flow::order => a_deferral_in_the_middle_of_a_batch_keeps_the_order,
     Shared: flow::order => workers_finish_in_any_order,

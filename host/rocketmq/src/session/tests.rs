@@ -10,7 +10,7 @@ fn settings_come_first_then_subscription_and_heartbeat() {
     assert!(!session.is_ready());
     session.handle_settings(at(10), Ok(()));
     assert!(session.is_ready());
-    assert_eq!(actions(&mut session), [Action::Sync { fresh: false }]);
+    assert_eq!(actions(&mut session), [Action::Sync(Sync::Add)]);
     session.handle_sync(at(20), Ok(()));
     assert_eq!(
         run_until(&mut session, at(1_010)),
@@ -31,8 +31,8 @@ fn the_subscription_is_renewed_every_thirty_seconds() {
         session.handle_timeout(now);
         for action in actions(&mut session) {
             match action {
-                Action::Sync { fresh } => {
-                    assert!(!fresh);
+                Action::Sync(sync) => {
+                    assert_eq!(sync, Sync::Add);
                     syncs.push(now.as_millis());
                     session.handle_sync(now, Ok(()));
                 }
@@ -176,8 +176,8 @@ fn after_broker_trouble_the_subscription_is_renewed_every_few_seconds_until_it_i
         session.handle_timeout(now);
         for action in actions(&mut session) {
             match action {
-                Action::Sync { fresh } => {
-                    assert!(!fresh);
+                Action::Sync(sync) => {
+                    assert_eq!(sync, Sync::Add);
                     syncs.push(now.as_millis());
                     let result = if syncs.len() < 4 { Err(trouble(Reason::TopicUnknown)) } else { Ok(()) };
                     session.handle_sync(now, result);
@@ -200,9 +200,40 @@ fn an_idle_subscription_is_made_anew_once() {
     assert!(actions(&mut session).is_empty(), "not in force yet");
     session.handle_sync(at(0), Ok(()));
     session.handle_idle(at(500));
-    assert_eq!(actions(&mut session), [Action::Sync { fresh: true }]);
+    assert_eq!(actions(&mut session), [Action::Sync(Sync::Fresh)]);
     session.handle_sync(at(510), Ok(()));
     assert_eq!(session.poll_timeout(), at(1_000), "then the heartbeat, and renewals as before");
+}
+
+#[test]
+fn who_receives_nothing_is_not_subscribed_until_it_receives_again() {
+    let mut session = ready(lite());
+    session.handle_sync(at(0), Ok(()));
+    session.handle_receiving(at(100), false);
+    assert_eq!(actions(&mut session), [Action::Sync(Sync::Remove)]);
+    session.handle_sync(at(110), Err(trouble(Reason::BrokerDown)));
+    assert!(session.problem().is_none(), "that is nobody's trouble");
+    session.handle_idle(at(120));
+    assert_eq!(syncs_until(&mut session, at(3_200)), [(at(3_110), Sync::Remove)]);
+    session.handle_sync(at(3_200), Ok(()));
+    assert!(!session.is_subscribed());
+    session.handle_route_change(at(3_300));
+    assert_eq!(syncs_until(&mut session, at(199_999)), [], "nothing is renewed");
+
+    session.handle_receiving(at(200_000), true);
+    assert!(actions(&mut session).contains(&Action::Sync(Sync::Add)));
+    // Paused again before that is answered.
+    session.handle_receiving(at(200_010), false);
+    session.handle_sync(at(200_020), Ok(()));
+    assert_eq!(syncs_until(&mut session, at(200_020)), [(at(200_020), Sync::Remove)]);
+    session.handle_sync(at(200_030), Ok(()));
+
+    // A new stream says it again: the server may know of a subscription that we took back in vain.
+    session.handle_stream_end(at(210_000), trouble(Reason::ServerTrouble));
+    let opened = run_until(&mut session, at(220_000));
+    assert!(matches!(opened[0].1, Action::Open(_)), "{opened:?}");
+    session.handle_settings(at(220_000), Ok(()));
+    assert_eq!(actions(&mut session)[0], Action::Sync(Sync::Remove));
 }
 
 #[test]
@@ -325,7 +356,7 @@ proptest! {
                     Action::Open(_) => open = true,
                     Action::Close => open = false,
                     Action::WriteSettings(_) | Action::Reply(_) => prop_assert!(open, "written into nothing"),
-                    Action::Rebuild | Action::Heartbeat(_) | Action::Sync { .. } => {}
+                    Action::Rebuild | Action::Heartbeat(_) | Action::Sync(_) => {}
                 }
             }
             while session.poll_notice().is_some() {}
@@ -367,6 +398,23 @@ fn run_until(session: &mut Session, end: Instant) -> Vec<(Instant, Action)> {
         done.extend(actions(session).into_iter().map(|action| (now, action)));
     }
     done
+}
+
+/// What is said of the subscription until then, while heartbeats are answered.
+fn syncs_until(session: &mut Session, end: Instant) -> Vec<(Instant, Sync)> {
+    let mut syncs = Vec::new();
+    while session.poll_timeout() <= end {
+        let now = session.poll_timeout();
+        session.handle_timeout(now);
+        for action in actions(session) {
+            match action {
+                Action::Sync(sync) => syncs.push((now, sync)),
+                Action::Heartbeat(_) => session.handle_heartbeat(now, Ok(())),
+                _ => {}
+            }
+        }
+    }
+    syncs
 }
 
 fn actions(session: &mut Session) -> Vec<Action> {

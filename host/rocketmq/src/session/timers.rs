@@ -50,11 +50,28 @@ impl Heartbeats {
     }
 }
 
+/// What is said to the server about the wildcard subscription.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Sync {
+    /// It is wanted, as before.
+    Add,
+    /// It is wanted anew: first take it back.
+    Fresh,
+    /// It is not wanted now.
+    Remove,
+}
+
 #[derive(Debug)]
 pub(super) struct Subscription {
     due: Instant,
-    in_flight: bool,
+    in_flight: Option<Sync>,
+    /// Whether it is to be in force. A subscribed client that does not receive is offered lite topics all the same, and
+    /// holds each of them up for ten seconds before another gets it.
+    wanted: bool,
+    /// The server has taken it since the session began.
     taken: bool,
+    /// The server has taken it back since the session began.
+    taken_back: bool,
     /// Asked for while one was in flight.
     again: bool,
     /// The next one is to be made anew.
@@ -64,7 +81,16 @@ pub(super) struct Subscription {
 
 impl Subscription {
     pub(super) const fn new(now: Instant) -> Self {
-        Self { due: now, in_flight: false, taken: false, again: false, fresh: false, problem: None }
+        Self {
+            due: now,
+            in_flight: None,
+            wanted: true,
+            taken: false,
+            taken_back: false,
+            again: false,
+            fresh: false,
+            problem: None,
+        }
     }
 
     pub(super) const fn is_taken(&self) -> bool {
@@ -75,19 +101,29 @@ impl Subscription {
         self.problem.as_ref()
     }
 
+    /// Nothing is due while it is neither wanted nor in force.
     pub(super) fn due(&self) -> Option<Instant> {
-        (!self.in_flight).then_some(self.due)
+        let idle = self.in_flight.is_none() && (self.wanted || !self.taken_back);
+        idle.then_some(self.due)
+    }
+
+    /// Whether it is to be in force from now on.
+    pub(super) const fn want(&mut self, now: Instant, wanted: bool) {
+        if self.wanted != wanted {
+            self.wanted = wanted;
+            self.hasten(now);
+        }
     }
 
     /// The next one now.
     pub(super) const fn hasten(&mut self, now: Instant) {
         self.due = now;
-        self.again = self.in_flight;
+        self.again = self.in_flight.is_some();
     }
 
     /// Made anew now, if it is in force.
     pub(super) const fn refresh(&mut self, now: Instant) {
-        if self.taken {
+        if self.taken && self.wanted {
             self.fresh = true;
             self.hasten(now);
         }
@@ -101,31 +137,42 @@ impl Subscription {
     /// The session is gone.
     pub(super) const fn lose(&mut self) {
         self.taken = false;
+        self.taken_back = false;
     }
 
-    /// When one is due, whether it is to be a fresh one: it is then in flight.
-    pub(super) fn begin(&mut self, now: Instant) -> Option<bool> {
-        if self.in_flight || self.due > now {
+    /// What is to be said, when that is due: it is then in flight.
+    pub(super) fn begin(&mut self, now: Instant) -> Option<Sync> {
+        if self.due()? > now {
             return None;
         }
-        self.in_flight = true;
-        Some(std::mem::take(&mut self.fresh))
+        let fresh = std::mem::take(&mut self.fresh);
+        let sync = match (self.wanted, fresh) {
+            (false, _) => Sync::Remove,
+            (true, true) => Sync::Fresh,
+            (true, false) => Sync::Add,
+        };
+        self.in_flight = Some(sync);
+        Some(sync)
     }
 
     /// Takes the result of the one in flight; gives what is worth telling, which a repeated failure is not.
     #[allow(clippy::option_option, reason = "nothing to tell, told that it worked, told that it did not")]
     pub(super) fn end(&mut self, now: Instant, result: Result<(), CallError>) -> Option<Option<CallError>> {
-        self.in_flight = false;
+        let removed = self.in_flight.take() == Some(Sync::Remove);
         match result {
             Ok(()) => {
-                self.taken = true;
+                (self.taken, self.taken_back) = (!removed, removed);
                 self.problem = None;
                 self.due = if std::mem::take(&mut self.again) { now } else { now + SYNC_INTERVAL };
-                Some(None)
+                (!removed).then_some(None)
             }
             Err(error) => {
                 self.again = false;
                 self.due = now + SYNC_INTERVAL_TROUBLE;
+                if removed {
+                    // Nobody misses what could not be taken back; it is tried again.
+                    return None;
+                }
                 let repeated = self.problem.as_ref() == Some(&error);
                 self.problem = Some(error.clone());
                 (!repeated).then_some(Some(error))

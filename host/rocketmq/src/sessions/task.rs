@@ -18,7 +18,7 @@ use super::{Note, Seat, View};
 use crate::core::Core;
 use crate::fault::{CallError, Method, Reason};
 use crate::profile::Profile;
-use crate::session::{Action, ClientKind, Command, Notice, Reply, Session};
+use crate::session::{Action, ClientKind, Command, Notice, Reply, Session, Sync};
 
 /// Commands of ours that may wait in a stream: Settings and answers, a few bytes each.
 const COMMANDS_MAX: usize = 16;
@@ -31,11 +31,13 @@ pub(super) async fn run(
     profile: Arc<Profile>,
     seat: Arc<Seat>,
     notes: mpsc::Receiver<Note>,
+    receiving: watch::Receiver<bool>,
     changes: watch::Sender<u64>,
 ) {
     let now = core.clock.now();
-    let session =
+    let mut session =
         Session::new(profile.role(), seat.peer.subject.clone(), core.settings_wait(), now, core.seed());
+    session.handle_receiving(now, *receiving.borrow());
     let task = Task {
         session,
         commands: None,
@@ -47,7 +49,7 @@ pub(super) async fn run(
         seat,
         changes,
     };
-    task.run(notes).await;
+    task.run(notes, receiving).await;
 }
 
 struct Task {
@@ -84,7 +86,7 @@ enum Heard {
 }
 
 impl Task {
-    async fn run(mut self, mut notes: mpsc::Receiver<Note>) {
+    async fn run(mut self, mut notes: mpsc::Receiver<Note>, mut receiving: watch::Receiver<bool>) {
         let closing = self.seat.closing.clone();
         loop {
             self.settle_down();
@@ -94,6 +96,12 @@ impl Task {
                 heard = self.inbound.next(&self.seat) => self.handle_heard(heard),
                 Some(done) = self.calls.next(), if !self.calls.is_empty() => self.handle_done(done),
                 Some(note) = notes.recv() => self.handle_note(note),
+                // An error is the end of all sessions, which is told by other means.
+                Ok(()) = receiving.changed() => {
+                    let is_receiving = *receiving.borrow_and_update();
+                    let now = self.core.clock.now();
+                    self.session.handle_receiving(now, is_receiving);
+                }
                 () = time::sleep_until(wake) => {
                     let now = self.core.clock.now();
                     self.session.handle_timeout(now);
@@ -209,16 +217,21 @@ impl Task {
                 let request = self.profile.heartbeat(&self.core, kind);
                 self.calls.push(async move { Done::Heartbeat(peer.heartbeat(request).await) }.boxed());
             }
-            Action::Sync { fresh } => {
-                let sync = |action| self.profile.sync(&self.core, action, Vec::new());
-                let add = sync(proto::LiteSubscriptionAction::CompleteAdd);
-                let remove = fresh.then(|| sync(proto::LiteSubscriptionAction::CompleteRemove));
+            Action::Sync(sync) => {
+                let request = |action| self.profile.sync(&self.core, action, Vec::new());
+                let add = request(proto::LiteSubscriptionAction::CompleteAdd);
+                let remove = request(proto::LiteSubscriptionAction::CompleteRemove);
                 let syncing = async move {
-                    if let Some(remove) = remove {
-                        // Whether or not it was taken back: adding it is right.
-                        let _ = peer.sync(remove).await;
-                    }
-                    Done::Sync(peer.sync(add).await)
+                    let result = match sync {
+                        Sync::Add => peer.sync(add).await,
+                        Sync::Remove => peer.sync(remove).await,
+                        Sync::Fresh => {
+                            // Whether or not it was taken back: adding it is right.
+                            let _ = peer.sync(remove).await;
+                            peer.sync(add).await
+                        }
+                    };
+                    Done::Sync(result)
                 };
                 self.calls.push(syncing.boxed());
             }

@@ -4,6 +4,7 @@ pub(super) mod credentials;
 pub(super) mod drain;
 pub(super) mod failures;
 pub(super) mod order;
+pub(super) mod pause;
 pub(super) mod rejection;
 pub(super) mod room;
 pub(super) mod rules;

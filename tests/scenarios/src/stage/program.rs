@@ -314,6 +314,17 @@ impl Program {
         draining.await.expect("no panic")
     }
 
+    /// Pauses its flow as an operator does, or lets it go on.
+    pub(crate) async fn set_paused(&self, paused: bool) {
+        let host = Arc::clone(&self.host);
+        let changing = self.runtime().spawn(async move {
+            let flow = host.flows().remove(0).name;
+            if paused { host.pause_flow(&flow).await } else { host.resume_flow(&flow).await }
+        });
+        let changed = changing.await.expect("no panic").expect("it has this flow");
+        assert_eq!(changed, Ok(true));
+    }
+
     /// Ends it at once, as SIGKILL would: nothing is finished, nobody is told, connections break.
     pub(crate) fn kill(self) {
         drop(self);

@@ -41,6 +41,7 @@ impl Turner {
         self.pause = Some(cause);
         if self.state == FlowState::Running {
             self.book.handle_drain(self.clock.now());
+            self.source.set_receiving(false);
             self.set_state(FlowState::Paused);
         }
     }
@@ -49,6 +50,7 @@ impl Turner {
         self.pause = None;
         self.breaker.reset();
         self.book.handle_resume();
+        self.source.set_receiving(true);
         self.set_state(FlowState::Running);
     }
 
