@@ -30,5 +30,5 @@ mod wire;
 pub use http::OPENAPI;
 pub use options::{ServiceOptions, TABLE, TlsFiles};
 pub use rights::TokensError;
-pub use server::{FilesError, Handoff, Parts, StartError};
+pub use server::{CONNECTIONS_MAX, FilesError, Handoff, Parts, StartError};
 pub use tls::TlsError;

@@ -44,8 +44,8 @@ use crate::service::Service;
 use crate::settle::SettleRouter;
 use crate::tls::{self, TlsError};
 
-/// Connections at one time; more wait.
-const CONNECTIONS_MAX: usize = 1024;
+/// Connections of one service at one time; more wait.
+pub const CONNECTIONS_MAX: usize = 1024;
 /// Streams of one connection.
 const STREAMS_MAX: u32 = 256;
 /// How long a TLS handshake, and the head of an HTTP/1 request, may take.

@@ -1,6 +1,7 @@
 //! The whole of it: policies and flows, built from one configuration.
 
 mod downstream;
+mod files;
 mod policies;
 mod preparation;
 
@@ -18,6 +19,7 @@ use tidegate_rocketmq::ConnectError;
 use tidegate_telemetry::Telemetry;
 
 use self::downstream::Downstream;
+pub use self::files::open_files_max;
 pub use self::policies::{Resolvers, engine_options, policy_spec, policy_specs};
 use self::policies::{resolve_keys, start_policies, update};
 pub use self::preparation::{Mistake, Mistakes, Preparation};

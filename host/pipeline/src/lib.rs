@@ -16,7 +16,7 @@ pub use flow::{
 };
 pub use host::{
     DrainReport, Extras, Host, Mistake, Mistakes, Preparation, Resolvers, StartError, engine_options,
-    policy_spec, policy_specs,
+    open_files_max, policy_spec, policy_specs,
 };
 pub use identity::{Identity, IdentityError, KeyError};
 pub use key::KeyRule;

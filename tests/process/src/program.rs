@@ -114,7 +114,13 @@ impl Program {
     /// The same with so much address space and no more.
     #[must_use]
     pub fn start_with_address_space(directory: &Path, arguments: &[&str], kibibytes: u64) -> Self {
-        let limited = format!("ulimit -v {kibibytes} && exec \"$0\" \"$@\"");
+        Self::start_with_limits(directory, arguments, &format!("ulimit -v {kibibytes}"))
+    }
+
+    /// The same with limits that a shell sets before.
+    #[must_use]
+    pub fn start_with_limits(directory: &Path, arguments: &[&str], limits: &str) -> Self {
+        let limited = format!("{limits} && exec \"$0\" \"$@\"");
         let mut shell = Command::new("sh");
         shell.args(["-c", &limited]).arg(program_path()).args(arguments);
         Self::spawn(placed(shell, directory))
@@ -145,6 +151,14 @@ impl Program {
     pub fn seen_from_outside(&self, path: &Path) -> PathBuf {
         let root = format!("/proc/{}/root", self.child.id());
         Path::new(&root).join(path.strip_prefix("/").expect("a whole path"))
+    }
+
+    /// The soft limit of its open files and connections.
+    #[must_use]
+    pub fn open_files_max(&self) -> u64 {
+        let limits = std::fs::read_to_string(format!("/proc/{}/limits", self.child.id())).expect("it runs");
+        let line = limits.lines().find_map(|line| line.strip_prefix("Max open files")).expect("proc(5)");
+        line.split_whitespace().next().expect("a number").parse().expect("a limit")
     }
 
     /// Memory that it has in RAM now, in bytes.

@@ -5,7 +5,10 @@ use std::net::TcpListener;
 use std::time::Duration;
 
 use serde_json::Value;
-use tidegate_process_tests::{Home, PATIENCE, Program, Tenants, eventually, start_broker, start_broker_at};
+use tidegate_process_tests::{
+    Configuration, Consumed, GROUP, Home, PATIENCE, Program, TOPIC, Tenants, eventually, start_broker,
+    start_broker_at,
+};
 use tidegate_test_guests::Guest;
 
 const RUN: [&str; 3] = ["run", "--config", "tidegate.toml"];
@@ -317,4 +320,27 @@ async fn the_log_is_json_when_asked_for_and_the_configuration_has_the_last_word(
         );
     }
     broker.stop().await;
+}
+
+/// A soft limit that is low for the sake of old programs keeps nobody out, and a hard one that is too low is named.
+#[tokio::test(flavor = "multi_thread")]
+async fn as_many_connections_as_the_system_allows() {
+    const NAMED: &str = "files and connections open, and its configuration may need";
+    let home = Home::new();
+    // Nobody answers there, which a host that starts does not mind.
+    let consumed = Consumed { endpoint: "127.0.0.1:1", topic: TOPIC, group: GROUP };
+    let configuration = Configuration::new("drain-timeout = \"5s\"")
+        .source("tenants", consumed, "")
+        .workers("workers", "127.0.0.1:0", "")
+        .flow("tenants", "tenants", "workers", "");
+    home.put(&configuration);
+    for (hard, is_named) in [(4096, false), (512, true)] {
+        let program =
+            Program::start_with_limits(home.path(), &RUN, &format!("ulimit -Sn 256 && ulimit -Hn {hard}"));
+        program.wait_for_log("workers are served").await;
+        assert_eq!(program.open_files_max(), hard);
+        assert_eq!(program.log().contains(NAMED), is_named, "{}", program.log());
+        let ended = program.terminate().await;
+        assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    }
 }

@@ -175,6 +175,27 @@ impl Event for ConfigWarned<'_> {
     }
 }
 
+/// The process may have fewer files and connections open than its configuration may need.
+#[derive(Debug)]
+pub struct OpenFilesFew {
+    /// How many it may.
+    pub limit: u64,
+    /// How many it may need.
+    pub wanted: u64,
+}
+
+impl Event for OpenFilesFew {
+    fn record(self, _metrics: &Metrics) {
+        let Self { limit, wanted } = self;
+        tracing::warn!(
+            limit,
+            wanted,
+            "the system lets this process have {limit} files and connections open, and its configuration may need {wanted}: \
+             what comes beyond waits; raise the hard limit (`ulimit -Hn`, `LimitNOFILE=` of a systemd unit)"
+        );
+    }
+}
+
 /// The configuration was read again, because its file changed or somebody asked.
 #[derive(Debug)]
 pub struct ConfigReloaded<'a> {

@@ -1,5 +1,7 @@
 //! `tidegate run`: the flows of a configuration, until told to stop.
 
+mod open_files;
+
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -8,9 +10,9 @@ use anyhow::{Context as _, anyhow};
 use tidegate_admin::Bound;
 use tidegate_config::{Config, LogFormat, plan};
 use tidegate_connector::Clock;
-use tidegate_pipeline::{Extras, FlowStatus, Host};
+use tidegate_pipeline::{Extras, FlowStatus, Host, open_files_max};
 use tidegate_telemetry::events::host::{
-    ConfigLoaded, ConfigReloaded, ConfigWarned, Draining, ReloadResult, Started, Stopped,
+    ConfigLoaded, ConfigReloaded, ConfigWarned, Draining, OpenFilesFew, ReloadResult, Started, Stopped,
 };
 use tidegate_telemetry::{LogHandle, Telemetry, init_logging};
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -67,6 +69,10 @@ async fn serve(args: &RunArgs, config: Config, remarks: &[String], log: LogHandl
         allow_remote: config.host.admin_allow_remote,
         ..tidegate_admin::Options::new(config.host.admin_listen)
     };
+    let wanted = open_files_max(&config) + admin_options.connections_max as u64;
+    if let Some(limit) = open_files::raise_limit().filter(|limit| *limit < wanted) {
+        telemetry.emit(OpenFilesFew { limit, wanted });
+    }
     // The port first: a host that cannot have it joins nothing.
     let admin = Bound::bind(admin_options).await.map_err(Failure::environment)?;
     let extras = Extras { require_policies: args.strict, ..Extras::default() };
