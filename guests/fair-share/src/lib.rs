@@ -86,7 +86,7 @@ impl Throttle for FairShare {
             max_delay: self.max_delay,
             jitter: self.jitter,
         };
-        match pace.take("noisy", &message.key(), message) {
+        match pace.take("noisy", &message.key()) {
             None => Verdict::Deliver,
             Some(delay) => Verdict::defer(
                 delay,

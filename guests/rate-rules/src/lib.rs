@@ -34,7 +34,7 @@ impl Throttle for RateRules {
                     Per::Key => message.key(),
                     Per::Rule => String::new(),
                 };
-                match pace.take(&rule.bucket, &key, message) {
+                match pace.take(&rule.bucket, &key) {
                     None => Verdict::Deliver,
                     Some(delay) => {
                         let rate = format_number(pace.rate_per_second);
