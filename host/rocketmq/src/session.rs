@@ -22,7 +22,7 @@ use tidegate_connector::Backoff;
 use tidegate_model::Instant;
 
 use crate::fault::{CallError, Method, Reason, Subject};
-pub(crate) use timers::Sync;
+pub(crate) use timers::SyncKind;
 use timers::{Heartbeats, Subscription};
 
 /// First and longest wait before a stream is opened again. The longest is short: a proxy that is back should not
@@ -91,7 +91,7 @@ pub(crate) enum Action {
     /// Send a heartbeat and bring its result back.
     Heartbeat(ClientKind),
     /// Say this about the wildcard subscription and bring the result back.
-    Sync(Sync),
+    Sync(SyncKind),
 }
 
 /// An answer to a command of the server.

@@ -10,7 +10,7 @@ fn settings_come_first_then_subscription_and_heartbeat() {
     assert!(!session.is_ready());
     session.handle_settings(at(10), Ok(()));
     assert!(session.is_ready());
-    assert_eq!(actions(&mut session), [Action::Sync(Sync::Add)]);
+    assert_eq!(actions(&mut session), [Action::Sync(SyncKind::Add)]);
     session.handle_sync(at(20), Ok(()));
     assert_eq!(
         run_until(&mut session, at(1_010)),
@@ -32,7 +32,7 @@ fn the_subscription_is_renewed_every_thirty_seconds() {
         for action in actions(&mut session) {
             match action {
                 Action::Sync(sync) => {
-                    assert_eq!(sync, Sync::Add);
+                    assert_eq!(sync, SyncKind::Add);
                     syncs.push(now.as_millis());
                     session.handle_sync(now, Ok(()));
                 }
@@ -177,7 +177,7 @@ fn after_broker_trouble_the_subscription_is_renewed_every_few_seconds_until_it_i
         for action in actions(&mut session) {
             match action {
                 Action::Sync(sync) => {
-                    assert_eq!(sync, Sync::Add);
+                    assert_eq!(sync, SyncKind::Add);
                     syncs.push(now.as_millis());
                     let result = if syncs.len() < 4 { Err(trouble(Reason::TopicUnknown)) } else { Ok(()) };
                     session.handle_sync(now, result);
@@ -200,7 +200,7 @@ fn an_idle_subscription_is_made_anew_once() {
     assert!(actions(&mut session).is_empty(), "not in force yet");
     session.handle_sync(at(0), Ok(()));
     session.handle_idle(at(500));
-    assert_eq!(actions(&mut session), [Action::Sync(Sync::Fresh)]);
+    assert_eq!(actions(&mut session), [Action::Sync(SyncKind::Fresh)]);
     session.handle_sync(at(510), Ok(()));
     assert_eq!(session.poll_timeout(), at(1_000), "then the heartbeat, and renewals as before");
 }
@@ -210,22 +210,22 @@ fn who_receives_nothing_is_not_subscribed_until_it_receives_again() {
     let mut session = ready(lite());
     session.handle_sync(at(0), Ok(()));
     session.handle_receiving(at(100), false);
-    assert_eq!(actions(&mut session), [Action::Sync(Sync::Remove)]);
+    assert_eq!(actions(&mut session), [Action::Sync(SyncKind::Remove)]);
     session.handle_sync(at(110), Err(trouble(Reason::BrokerDown)));
     assert!(session.problem().is_none(), "that is nobody's trouble");
     session.handle_idle(at(120));
-    assert_eq!(syncs_until(&mut session, at(3_200)), [(at(3_110), Sync::Remove)]);
+    assert_eq!(syncs_until(&mut session, at(3_200)), [(at(3_110), SyncKind::Remove)]);
     session.handle_sync(at(3_200), Ok(()));
     assert!(!session.is_subscribed());
     session.handle_route_change(at(3_300));
     assert_eq!(syncs_until(&mut session, at(199_999)), [], "nothing is renewed");
 
     session.handle_receiving(at(200_000), true);
-    assert!(actions(&mut session).contains(&Action::Sync(Sync::Add)));
+    assert!(actions(&mut session).contains(&Action::Sync(SyncKind::Add)));
     // Paused again before that is answered.
     session.handle_receiving(at(200_010), false);
     session.handle_sync(at(200_020), Ok(()));
-    assert_eq!(syncs_until(&mut session, at(200_020)), [(at(200_020), Sync::Remove)]);
+    assert_eq!(syncs_until(&mut session, at(200_020)), [(at(200_020), SyncKind::Remove)]);
     session.handle_sync(at(200_030), Ok(()));
 
     // A new stream says it again: the server may know of a subscription that we took back in vain.
@@ -233,7 +233,7 @@ fn who_receives_nothing_is_not_subscribed_until_it_receives_again() {
     let opened = run_until(&mut session, at(220_000));
     assert!(matches!(opened[0].1, Action::Open(_)), "{opened:?}");
     session.handle_settings(at(220_000), Ok(()));
-    assert_eq!(actions(&mut session)[0], Action::Sync(Sync::Remove));
+    assert_eq!(actions(&mut session)[0], Action::Sync(SyncKind::Remove));
 }
 
 #[test]
@@ -401,7 +401,7 @@ fn run_until(session: &mut Session, end: Instant) -> Vec<(Instant, Action)> {
 }
 
 /// What is said of the subscription until then, while heartbeats are answered.
-fn syncs_until(session: &mut Session, end: Instant) -> Vec<(Instant, Sync)> {
+fn syncs_until(session: &mut Session, end: Instant) -> Vec<(Instant, SyncKind)> {
     let mut syncs = Vec::new();
     while session.poll_timeout() <= end {
         let now = session.poll_timeout();

@@ -52,7 +52,7 @@ impl Heartbeats {
 
 /// What is said to the server about the wildcard subscription.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Sync {
+pub(crate) enum SyncKind {
     /// It is wanted, as before.
     Add,
     /// It is wanted anew: first take it back.
@@ -64,7 +64,7 @@ pub(crate) enum Sync {
 #[derive(Debug)]
 pub(super) struct Subscription {
     due: Instant,
-    in_flight: Option<Sync>,
+    in_flight: Option<SyncKind>,
     /// Whether it is to be in force. A subscribed client that does not receive is offered lite topics all the same, and
     /// holds each of them up for ten seconds before another gets it.
     wanted: bool,
@@ -141,15 +141,15 @@ impl Subscription {
     }
 
     /// What is to be said, when that is due: it is then in flight.
-    pub(super) fn begin(&mut self, now: Instant) -> Option<Sync> {
+    pub(super) fn begin(&mut self, now: Instant) -> Option<SyncKind> {
         if self.due()? > now {
             return None;
         }
         let fresh = std::mem::take(&mut self.fresh);
         let sync = match (self.wanted, fresh) {
-            (false, _) => Sync::Remove,
-            (true, true) => Sync::Fresh,
-            (true, false) => Sync::Add,
+            (false, _) => SyncKind::Remove,
+            (true, true) => SyncKind::Fresh,
+            (true, false) => SyncKind::Add,
         };
         self.in_flight = Some(sync);
         Some(sync)
@@ -158,7 +158,7 @@ impl Subscription {
     /// Takes the result of the one in flight; gives what is worth telling, which a repeated failure is not.
     #[allow(clippy::option_option, reason = "nothing to tell, told that it worked, told that it did not")]
     pub(super) fn end(&mut self, now: Instant, result: Result<(), CallError>) -> Option<Option<CallError>> {
-        let removed = self.in_flight.take() == Some(Sync::Remove);
+        let removed = self.in_flight.take() == Some(SyncKind::Remove);
         match result {
             Ok(()) => {
                 (self.taken, self.taken_back) = (!removed, removed);

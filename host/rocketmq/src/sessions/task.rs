@@ -18,7 +18,7 @@ use super::{Note, Seat, View};
 use crate::core::Core;
 use crate::fault::{CallError, Method, Reason};
 use crate::profile::Profile;
-use crate::session::{Action, ClientKind, Command, Notice, Reply, Session, Sync};
+use crate::session::{Action, ClientKind, Command, Notice, Reply, Session, SyncKind};
 
 /// Commands of ours that may wait in a stream: Settings and answers, a few bytes each.
 const COMMANDS_MAX: usize = 16;
@@ -223,9 +223,9 @@ impl Task {
                 let remove = request(proto::LiteSubscriptionAction::CompleteRemove);
                 let syncing = async move {
                     let result = match sync {
-                        Sync::Add => peer.sync(add).await,
-                        Sync::Remove => peer.sync(remove).await,
-                        Sync::Fresh => {
+                        SyncKind::Add => peer.sync(add).await,
+                        SyncKind::Remove => peer.sync(remove).await,
+                        SyncKind::Fresh => {
                             // Whether or not it was taken back: adding it is right.
                             let _ = peer.sync(remove).await;
                             peer.sync(add).await
