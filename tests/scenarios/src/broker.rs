@@ -46,6 +46,9 @@ pub trait Broker: Send + Sync + 'static {
     /// Messages below the main topic `topic` that the lite group `group` has not acknowledged, as the broker counts.
     async fn unacknowledged(&self, group: &str, topic: &str) -> u64;
 
+    /// The clients that are subscribed to the lite topics below `topic` in `group`, where the broker tells.
+    async fn subscribers(&self, group: &str, topic: &str) -> Option<usize>;
+
     /// Messages that the broker has given up on for `group`.
     async fn dead_letters(&self, group: &str) -> u64;
 

@@ -228,6 +228,17 @@ impl Stage {
         .await;
     }
 
+    /// Waits until so many clients are subscribed, where the broker tells.
+    pub(crate) async fn subscribers(&self, lite: &Lite, count: usize) {
+        self.until(&format!("{count} clients are subscribed"), || async {
+            self.broker
+                .subscribers(&lite.group, &lite.topic)
+                .await
+                .is_none_or(|subscribed| subscribed == count)
+        })
+        .await;
+    }
+
     /// Waits until something holds, at most [`PATIENCE`].
     pub(crate) async fn until<F: Future<Output = bool>>(&self, what: &str, mut holds: impl FnMut() -> F) {
         let deadline = Instant::now() + PATIENCE;

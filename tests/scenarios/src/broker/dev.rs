@@ -130,6 +130,10 @@ impl Broker for DevBroker {
         audit.messages.iter().filter(open).count() as u64
     }
 
+    async fn subscribers(&self, group: &str, topic: &str) -> Option<usize> {
+        Some(self.control.lite_clients(topic, group).len())
+    }
+
     async fn dead_letters(&self, group: &str) -> u64 {
         let audit = self.control.audit();
         audit.messages.iter().filter(|record| record.copy_for.as_deref() == Some(group)).count() as u64

@@ -109,6 +109,11 @@ impl Broker for RealBroker {
         self.cluster.lite_lag(group, topic).await.expect("the broker counts")
     }
 
+    async fn subscribers(&self, _group: &str, _topic: &str) -> Option<usize> {
+        // Nobody asks its brokers that.
+        None
+    }
+
     async fn dead_letters(&self, group: &str) -> u64 {
         self.cluster.stored(&format!("%DLQ%{group}")).await.expect("the broker counts")
     }
