@@ -32,6 +32,8 @@ const CONFIG_GLANCE: Duration = Duration::from_secs(1);
 const ADMIN_GRACE: Duration = Duration::from_secs(1);
 
 pub(crate) fn run(args: &RunArgs, output: &Output) -> Result<(), Failure> {
+    // Before it is read, so that no edit that comes while the host starts is missed.
+    let seen = file_state(&args.config);
     let (config, prepared) = catalog::ready(&args.config)?;
     // Whoever wrote it into the configuration meant it for every way of starting.
     let format = match config.host.log_format {
@@ -40,10 +42,16 @@ pub(crate) fn run(args: &RunArgs, output: &Output) -> Result<(), Failure> {
         Some(LogFormat::Text) | None => tidegate_telemetry::LogFormat::Text,
     };
     let log = init_logging(config.host.log_level.as_str(), format).map_err(Failure::config)?;
-    block_on(serve(args, config, prepared.remarks(), log))
+    block_on(serve(args, config, seen, prepared.remarks(), log))
 }
 
-async fn serve(args: &RunArgs, config: Config, remarks: &[String], log: LogHandle) -> Result<(), Failure> {
+async fn serve(
+    args: &RunArgs,
+    config: Config,
+    mut seen: Option<(SystemTime, u64)>,
+    remarks: &[String],
+    log: LogHandle,
+) -> Result<(), Failure> {
     let mut terminated = termination().map_err(Failure::environment)?;
     let mut hangup = signal(SignalKind::hangup()).map_err(Failure::environment)?;
     let clock = Clock::start();
@@ -89,7 +97,6 @@ async fn serve(args: &RunArgs, config: Config, remarks: &[String], log: LogHandl
         host: &host,
         refused: false,
     };
-    let mut seen = file_state(&args.config);
     let mut glance = tokio::time::interval(CONFIG_GLANCE);
     let (cause, mut result) = loop {
         tokio::select! {
