@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use crate::ClusterError;
+use crate::{ClusterError, kafka};
 
 const HERE: &str = env!("CARGO_MANIFEST_DIR");
 const INSTALL_JAVA: &str =
@@ -32,9 +32,18 @@ impl ClassPath {
 ///
 /// # Errors
 /// When Java or Maven is missing or fails.
-pub fn server() -> Result<ClassPath, ClusterError> {
+pub fn rocketmq() -> Result<ClassPath, ClusterError> {
     let sources = Path::new(HERE).join("rocketmq");
-    prepare("rocketmq", &sources.join("pom.xml"), &[sources.join("ClusterAdmin.java")])
+    prepare("rocketmq", &sources.join("pom.xml"), &[], &[sources.join("ClusterAdmin.java")])
+}
+
+/// The Kafka broker of `version`, fetched if that was not done yet.
+///
+/// # Errors
+/// When Java or Maven is missing or fails.
+pub fn kafka(version: kafka::Version) -> Result<ClassPath, ClusterError> {
+    let pom = Path::new(HERE).join("kafka/pom.xml");
+    prepare(&format!("kafka-{version}"), &pom, &[format!("-Dkafka.version={version}")], &[])
 }
 
 /// The public RocketMQ Java client and the Java programs `sources` that use it, if any.
@@ -42,7 +51,17 @@ pub fn server() -> Result<ClassPath, ClusterError> {
 /// # Errors
 /// When Java or Maven is missing or fails.
 pub fn client(sources: &[PathBuf]) -> Result<ClassPath, ClusterError> {
-    prepare("client", &Path::new(HERE).join("client/pom.xml"), sources)
+    prepare("client", &Path::new(HERE).join("client/pom.xml"), &[], sources)
+}
+
+/// Prepares on a thread on which that may take its time.
+pub(crate) async fn in_background<T: Send + 'static>(
+    prepare: impl FnOnce() -> Result<T, ClusterError> + Send + 'static,
+) -> Result<T, ClusterError> {
+    match tokio::task::spawn_blocking(prepare).await {
+        Ok(prepared) => prepared,
+        Err(panic) => std::panic::resume_unwind(panic.into_panic()),
+    }
 }
 
 /// Everything of this crate under the build directory.
@@ -54,15 +73,16 @@ pub(crate) fn directory() -> PathBuf {
 
 /// A lock file keeps parallel test processes from fetching at the same time; the stamp, written last, tells a
 /// complete directory from one whose making was interrupted or whose sources have changed.
-fn prepare(name: &str, pom: &Path, sources: &[PathBuf]) -> Result<ClassPath, ClusterError> {
+fn prepare(
+    name: &str,
+    pom: &Path,
+    properties: &[String],
+    sources: &[PathBuf],
+) -> Result<ClassPath, ClusterError> {
     let directory = directory().join(name);
-    fs::create_dir_all(&directory).map_err(ClusterError::file("create", &directory))?;
-    let lock_path = directory.join("lock");
-    let lock = File::create(&lock_path).map_err(ClusterError::file("create", &lock_path))?;
-    lock.lock().map_err(ClusterError::file("lock", &lock_path))?;
-
+    let _lock = lock(&directory)?;
     let pom_text = read(pom)?;
-    once(&directory.join("lib"), &pom_text, |lib| fetch(pom, lib))?;
+    once(&directory.join("lib"), &pom_text, |lib| fetch(pom, properties, lib))?;
     if !sources.is_empty() {
         let mut made_from = pom_text;
         for source in sources {
@@ -74,8 +94,17 @@ fn prepare(name: &str, pom: &Path, sources: &[PathBuf]) -> Result<ClassPath, Clu
     Ok(ClassPath { directory })
 }
 
+/// Makes `directory` if it is not there, and keeps other processes from working in it until the file is dropped.
+pub(crate) fn lock(directory: &Path) -> Result<File, ClusterError> {
+    fs::create_dir_all(directory).map_err(ClusterError::file("create", directory))?;
+    let path = directory.join("lock");
+    let lock = File::create(&path).map_err(ClusterError::file("create", &path))?;
+    lock.lock().map_err(ClusterError::file("lock", path))?;
+    Ok(lock)
+}
+
 /// Makes `directory` with `make`, unless it is there and was made from the same text.
-fn once(
+pub(crate) fn once(
     directory: &Path,
     made_from: &str,
     make: impl FnOnce(&Path) -> Result<(), ClusterError>,
@@ -92,11 +121,12 @@ fn once(
     fs::write(&stamp, made_from).map_err(ClusterError::file("write", stamp))
 }
 
-fn fetch(pom: &Path, lib: &Path) -> Result<(), ClusterError> {
+fn fetch(pom: &Path, properties: &[String], lib: &Path) -> Result<(), ClusterError> {
     let what = format!("fetching the jars of {} with Maven", pom.display());
     let output = Command::new("mvn")
         .args(["--quiet", "--batch-mode", "--file"])
         .arg(pom)
+        .args(properties)
         .arg("dependency:copy-dependencies")
         .arg(format!("-DoutputDirectory={}", lib.display()))
         .output()
@@ -115,6 +145,17 @@ fn compile(sources: &[PathBuf], lib: &Path, classes: &Path) -> Result<(), Cluste
         .args(sources)
         .output()
         .map_err(|source| ClusterError::Missing { program: "javac", install: INSTALL_JAVA, source })?;
+    succeeded(what, &output)
+}
+
+/// Runs the class `main` of a class path to its end.
+pub(crate) fn run(what: String, class_path: &ClassPath, main: &[&str]) -> Result<(), ClusterError> {
+    let output = Command::new("java")
+        .args(["-Xmx64m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp"])
+        .arg(class_path.argument())
+        .args(main)
+        .output()
+        .map_err(|source| ClusterError::Missing { program: "java", install: INSTALL_JAVA, source })?;
     succeeded(what, &output)
 }
 

@@ -1,6 +1,6 @@
 //! Blocks of neighbouring ports that no other test run takes.
 //!
-//! A broker opens three ports at fixed distances, and a restarted server must find its port free again, so ports are
+//! A RocketMQ broker opens three ports at fixed distances, and a restarted server must find its port free again, so ports are
 //! taken from below the range that the system hands to outgoing connections (32768 and up on Linux). A locked file per
 //! block keeps parallel test processes apart; the system drops the lock when its process ends.
 
@@ -13,7 +13,7 @@ use crate::ClusterError;
 
 const FIRST: u16 = 20_000;
 const END: u16 = 32_000;
-/// Ports in a block: a name server, two brokers of three and two proxies of two take 11.
+/// Ports in a block: a name server, two brokers of three and two proxies of two take 11, three Kafka nodes of five 15.
 pub(crate) const BLOCK: u16 = 16;
 
 /// A block of [`BLOCK`] ports, ours until dropped.

@@ -102,6 +102,11 @@ impl JavaProcess {
         self.signal("STOP", "pause")
     }
 
+    /// Asks it to end.
+    pub(crate) fn terminate(&self) -> Result<(), ClusterError> {
+        self.signal("TERM", "terminate")
+    }
+
     /// Lets a paused one run on.
     pub(crate) fn resume(&self) -> Result<(), ClusterError> {
         self.signal("CONT", "resume")

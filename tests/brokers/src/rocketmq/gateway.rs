@@ -13,7 +13,7 @@ use tonic::Request;
 use tonic::metadata::MetadataValue;
 use tonic::transport::{Channel, Endpoint};
 
-use crate::configuration::Credentials;
+use super::configuration::Credentials;
 
 /// Each call's own limit; the caller repeats.
 const CALL_TIMEOUT: Duration = Duration::from_secs(5);

@@ -1,23 +1,20 @@
 //! A whole RocketMQ cluster: name server, brokers, proxies.
 
-use std::collections::HashMap;
 use std::fs;
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
-use parking_lot::Mutex;
 use tokio::net::TcpStream;
-use tokio::time::{Instant, sleep};
 
+use super::admin::Admin;
+use super::configuration::{ADMISSIONS, Credentials, Node, Plan, Sizes, TLS_CERTIFICATE, TLS_KEY, Tls};
+use super::gateway::Gateway;
 use crate::ClusterError;
-use crate::admin::Admin;
 use crate::artifacts::{self, ClassPath};
-use crate::configuration::{ADMISSIONS, Credentials, Node, Plan, Sizes, TLS_CERTIFICATE, TLS_KEY, Tls};
-use crate::gateway::Gateway;
 use crate::ports::PortBlock;
-use crate::process::{JavaProcess, Launch, Usage};
+use crate::process::{Launch, Usage};
+use crate::processes::Processes;
 use crate::run_directory::RunDirectory;
 use crate::watchdog::Watchdog;
 
@@ -25,9 +22,6 @@ mod administration;
 
 pub use administration::{GroupKind, TopicType};
 
-/// A proxy took 9 s to open its port on two busy cores and 15 s on a loaded machine; the rest is for worse ones.
-const START_TIMEOUT: Duration = Duration::from_secs(120);
-const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// The topic by which readiness is checked.
 const READY_TOPIC: &str = "tidegate-ready";
 
@@ -74,8 +68,7 @@ impl Default for ClusterOptions {
 pub struct Cluster {
     // Fields are dropped in this order: processes first, their directory and ports last.
     admin: Admin,
-    nodes: Mutex<HashMap<Node, JavaProcess>>,
-    watchdog: Arc<Watchdog>,
+    processes: Processes<Node>,
     directory: RunDirectory,
     ports: PortBlock,
     class_path: ClassPath,
@@ -90,10 +83,7 @@ impl Cluster {
     pub async fn start(options: ClusterOptions) -> Result<Self, ClusterError> {
         assert!((1..=2).contains(&options.brokers), "one or two brokers, not {}", options.brokers);
         assert!((1..=2).contains(&options.proxies), "one or two proxies, not {}", options.proxies);
-        let class_path = match tokio::task::spawn_blocking(artifacts::server).await {
-            Ok(prepared) => prepared?,
-            Err(panic) => std::panic::resume_unwind(panic.into_panic()),
-        };
+        let class_path = artifacts::in_background(artifacts::rocketmq).await?;
         let directory = RunDirectory::create()?;
         let ports = PortBlock::claim()?;
         let nodes: Vec<Node> = nodes(&options).collect();
@@ -105,8 +95,8 @@ impl Cluster {
             write_files(&plan, node, directory.path(), options.tls.as_ref())?;
         }
         let admin = Admin::start(&admin_launch(&plan, directory.path(), &class_path), &watchdog)?;
-        let cluster =
-            Self { admin, nodes: Mutex::default(), watchdog, directory, ports, class_path, options };
+        let processes = Processes::new(watchdog, directory.path().to_owned());
+        let cluster = Self { admin, processes, directory, ports, class_path, options };
         cluster.start_in_order().await?;
         Ok(cluster)
     }
@@ -145,8 +135,7 @@ impl Cluster {
 
     /// Kills a process with SIGKILL and waits for its end. No effect on one that is not running.
     pub fn kill(&self, node: Node) {
-        let process = self.nodes.lock().remove(&node);
-        drop(process);
+        self.processes.kill(node);
     }
 
     /// Starts a killed process on its old port and data, and waits until the port is open and, for a broker, the
@@ -168,7 +157,7 @@ impl Cluster {
     /// # Errors
     /// When it is not running.
     pub fn pause(&self, node: Node) -> Result<(), ClusterError> {
-        self.with_process(node, "pause", JavaProcess::pause)
+        self.processes.pause(node)
     }
 
     /// Lets a frozen process run on.
@@ -176,7 +165,7 @@ impl Cluster {
     /// # Errors
     /// When it is not running.
     pub fn resume(&self, node: Node) -> Result<(), ClusterError> {
-        self.with_process(node, "resume", JavaProcess::resume)
+        self.processes.resume(node)
     }
 
     /// Memory and processor time of a process.
@@ -184,9 +173,7 @@ impl Cluster {
     /// # Errors
     /// When it is not running.
     pub fn usage(&self, node: Node) -> Result<Usage, ClusterError> {
-        self.with_process(node, "measure", |process| {
-            Usage::of(process.id()).map_err(|source| not_running(node, "measure", source))
-        })
+        self.processes.usage(node)
     }
 
     /// Ends everything and waits for it. The same as dropping, off the runtime's threads.
@@ -232,73 +219,45 @@ impl Cluster {
             directory,
             talks: false,
         };
-        let process = JavaProcess::start(&launch, &self.watchdog)?;
-        self.nodes.lock().insert(node, process);
-        Ok(())
+        self.processes.start(node, &launch)
     }
 
     async fn wait_for_port(&self, node: Node) -> Result<(), ClusterError> {
         let port = node.port(&self.ports);
-        self.wait(node, &format!("{node} opening its port {port}"), || async move {
-            TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await.map(drop).map_err(|error| error.to_string())
-        })
-        .await
+        self.processes
+            .wait(node, &format!("{node} opening its port {port}"), || async move {
+                TcpStream::connect((Ipv4Addr::LOCALHOST, port))
+                    .await
+                    .map(drop)
+                    .map_err(|error| error.to_string())
+            })
+            .await
     }
 
     async fn wait_for_registration(&self) -> Result<(), ClusterError> {
         let expected = usize::from(self.options.brokers);
-        self.wait(Node::NameServer, "the brokers registering with the name server", || async move {
-            let names = self.admin.call("brokers", &[]).await.map_err(|error| error.to_string())?;
-            let known = names.split(',').filter(|name| !name.is_empty()).count();
-            if known >= expected { Ok(()) } else { Err(format!("{known} of {expected} are known")) }
-        })
-        .await
+        self.processes
+            .wait(Node::NameServer, "the brokers registering with the name server", || async move {
+                let names = self.admin.call("brokers", &[]).await.map_err(|error| error.to_string())?;
+                let known = names.split(',').filter(|name| !name.is_empty()).count();
+                if known >= expected { Ok(()) } else { Err(format!("{known} of {expected} are known")) }
+            })
+            .await
     }
 
     async fn wait_for_service(&self, node: Node) -> Result<(), ClusterError> {
         let port = node.port(&self.ports);
         let expected = usize::from(self.options.brokers);
-        self.wait(node, &format!("{node} serving every broker"), || async move {
-            let mut gateway = Gateway::connect(port, self.options.credentials.as_ref()).await?;
-            let brokers = gateway.brokers_of(READY_TOPIC).await?;
-            if brokers.len() < expected {
-                return Err(format!("it routes to {brokers:?} only"));
-            }
-            gateway.send(READY_TOPIC).await
-        })
-        .await
-    }
-
-    /// Asks `check` again and again until it agrees, the process of `node` ends, or [`START_TIMEOUT`] is over.
-    async fn wait<F>(&self, node: Node, what: &str, mut check: impl FnMut() -> F) -> Result<(), ClusterError>
-    where
-        F: Future<Output = Result<(), String>>,
-    {
-        let deadline = Instant::now() + START_TIMEOUT;
-        loop {
-            let Err(obstacle) = check().await else { return Ok(()) };
-            if let Some(process) = self.nodes.lock().get_mut(&node) {
-                process.check_alive()?;
-            }
-            if Instant::now() >= deadline {
-                let what = format!("{what} (last obstacle: {obstacle})");
-                let logs = self.directory.path().to_owned();
-                return Err(ClusterError::Late { what, waited: START_TIMEOUT, logs });
-            }
-            sleep(POLL_INTERVAL).await;
-        }
-    }
-
-    fn with_process<T>(
-        &self,
-        node: Node,
-        what: &'static str,
-        act: impl FnOnce(&JavaProcess) -> Result<T, ClusterError>,
-    ) -> Result<T, ClusterError> {
-        let nodes = self.nodes.lock();
-        let process =
-            nodes.get(&node).ok_or_else(|| not_running(node, what, std::io::ErrorKind::NotFound.into()))?;
-        act(process)
+        self.processes
+            .wait(node, &format!("{node} serving every broker"), || async move {
+                let mut gateway = Gateway::connect(port, self.options.credentials.as_ref()).await?;
+                let brokers = gateway.brokers_of(READY_TOPIC).await?;
+                if brokers.len() < expected {
+                    return Err(format!("it routes to {brokers:?} only"));
+                }
+                gateway.send(READY_TOPIC).await
+            })
+            .await
     }
 }
 
@@ -357,8 +316,4 @@ fn admin_launch(plan: &Plan<'_>, run: &Path, class_path: &ClassPath) -> Launch {
         log: run.join("admin.log"),
         talks: true,
     }
-}
-
-fn not_running(node: Node, what: &'static str, source: std::io::Error) -> ClusterError {
-    ClusterError::Process { what, process: node.to_string(), source }
 }
