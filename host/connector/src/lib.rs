@@ -18,6 +18,7 @@ mod settle;
 mod sink;
 mod source;
 pub mod template;
+pub mod tls;
 pub mod units;
 
 pub use backoff::Backoff;

@@ -1,7 +1,9 @@
+use std::path::PathBuf;
+
 use tempfile::TempDir;
 
 use super::*;
-use crate::Endpoints;
+use crate::{Endpoints, IdentityFiles};
 
 #[test]
 fn off_needs_nothing() {
