@@ -2,6 +2,7 @@
 
 mod config;
 mod receipt;
+mod records;
 mod reply;
 
 use std::panic::{self, AssertUnwindSafe};
@@ -44,6 +45,7 @@ pub(crate) fn all() -> io::Result<Vec<Box<dyn Target>>> {
     Ok(vec![
         Box::new(receipt::Receipts::new()),
         Box::new(config::Configurations),
+        Box::new(records::Records::new()),
         Box::new(reply::Replies::start()?),
     ])
 }
