@@ -9,9 +9,19 @@
 //! It is no consumer-group client, no producer, and speaks the protocol of Kafka 4.2 and later only.
 #![forbid(unsafe_code)]
 
+mod connection;
 mod error_code;
 mod ids;
 pub mod records;
+mod sasl;
+mod wire;
 
+pub use connection::{
+    AddressError, Answer, BootstrapError, BootstrapServers, BrokerAddress, CallError, CallProblem,
+    ClientOptions, Connection, Connector, Deadlines, Fault, OpenError, OpenProblem, OptionNames, Phase,
+    Request, Sasl, Security, TlsFault, VersionError, Versions,
+};
 pub use error_code::ErrorCode;
 pub use ids::{AcknowledgeType, BrokerId, TopicId, TopicPartition};
+pub use sasl::{Extension, FixedSecret, Mechanism, SaslError, TokenFile};
+pub use wire::AnswerError;
