@@ -9,13 +9,25 @@
 //! It is no consumer-group client, no producer, and speaks the protocol of Kafka 4.2 and later only.
 #![forbid(unsafe_code)]
 
+mod acknowledge_error;
+mod acks;
+mod complaint;
 mod connection;
 mod error_code;
 mod ids;
+mod member;
+mod membership;
+mod metadata;
 pub mod records;
 mod sasl;
+mod session;
+mod settings;
+mod sorted;
+mod subscription;
 mod wire;
 
+pub use acknowledge_error::AcknowledgeError;
+pub use complaint::Complaint;
 pub use connection::{
     AddressError, Answer, BootstrapError, BootstrapServers, BrokerAddress, CallError, CallProblem,
     ClientOptions, Connection, Connector, Deadlines, Fault, OpenError, OpenProblem, OptionNames, Phase,
@@ -23,5 +35,9 @@ pub use connection::{
 };
 pub use error_code::ErrorCode;
 pub use ids::{AcknowledgeType, BrokerId, TopicId, TopicPartition};
+pub use member::{Acknowledged, Delivered, DeliveredBatch, Event, Lease, MemberSettings, Subject, Trouble};
 pub use sasl::{Extension, FixedSecret, Mechanism, SaslError, TokenFile};
+pub use settings::{AcquireMode, FetchSettings};
+pub use sorted::Damage;
+pub use subscription::{Subscription, TopicPattern};
 pub use wire::AnswerError;
