@@ -13,6 +13,7 @@ mod acknowledge_error;
 mod acks;
 mod complaint;
 mod connection;
+mod consumer;
 mod error_code;
 mod ids;
 mod member;
@@ -33,6 +34,7 @@ pub use connection::{
     ClientOptions, Connection, Connector, Deadlines, Fault, OpenError, OpenProblem, OptionNames, Phase,
     Request, Sasl, Security, TlsFault, VersionError, Versions,
 };
+pub use consumer::{Acknowledge, Closed, ConsumerSettings, Observer, ShareConsumer, Status};
 pub use error_code::ErrorCode;
 pub use ids::{AcknowledgeType, BrokerId, TopicId, TopicPartition};
 pub use member::{Acknowledged, Delivered, DeliveredBatch, Event, Lease, MemberSettings, Subject, Trouble};
