@@ -21,8 +21,8 @@ pub struct Connector<'a> {
     check: fn(Role, &Values) -> Vec<OptionError>,
 }
 
-/// An option that is in the table, and so in the reference, but that this version cannot follow. A configuration
-/// that gives it is refused: a key that does nothing misleads.
+/// An option that is in the table, and so in the reference, but that this version cannot follow; or one that is not there
+/// and that people bring along from elsewhere. A configuration that gives it is refused: a key that does nothing misleads.
 #[derive(Clone, Copy, Debug)]
 pub struct Unsupported {
     /// The key.
@@ -150,6 +150,15 @@ impl<'a> Connector<'a> {
             Role::Sink => self.is_sink,
             Role::Settler => self.is_settler,
         }
+    }
+
+    /// What is refused and in no table, with the reasons.
+    pub(crate) fn refused_names(&self) -> impl Iterator<Item = (&'static str, &'static str)> {
+        let is_known = |key: &str| self.table.options.iter().any(|option| option.key == key);
+        self.unsupported
+            .iter()
+            .filter(move |option| !is_known(option.key))
+            .map(|option| (option.key, option.reason))
     }
 
     pub(crate) fn unsupported(&self, key: &str) -> Option<&'static str> {

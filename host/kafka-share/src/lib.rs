@@ -6,6 +6,8 @@
 //! Logic is sans-io: it takes `now` and responses and gives requests, so that its rules are tested without a network.
 //! A thin layer on tokio holds the sockets.
 //!
+//! [`connector`] makes it a source of the host, with its options, settler and events.
+//!
 //! It is no consumer-group client, no producer, and speaks the protocol of Kafka 4.2 and later only.
 #![forbid(unsafe_code)]
 
@@ -13,6 +15,7 @@ mod acknowledge_error;
 mod acks;
 mod complaint;
 mod connection;
+pub mod connector;
 mod consumer;
 mod error_code;
 mod ids;

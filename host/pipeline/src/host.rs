@@ -4,6 +4,7 @@ mod downstream;
 mod files;
 mod policies;
 mod preparation;
+mod source;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -21,8 +22,9 @@ use tidegate_telemetry::Telemetry;
 use self::downstream::Downstream;
 pub use self::files::open_files_max;
 pub use self::policies::{Resolvers, engine_options, policy_spec, policy_specs};
-use self::policies::{resolve_keys, start_policies, update};
+use self::policies::{start_policies, update};
 pub use self::preparation::{Mistake, Mistakes, Preparation};
+pub use self::source::SourceOptions;
 use crate::flow::{
     ControlError, Flow, FlowOptions, FlowParts, FlowState, FlowStatus, Recording, RecordingOptions, Tap,
     TapOptions, TooManyOnlookers,
@@ -77,6 +79,9 @@ pub enum StartError {
     /// A source cannot be used at all.
     #[error(transparent)]
     Connect(Box<ConnectError>),
+    /// A source of a Kafka share group cannot be used at all.
+    #[error(transparent)]
+    ConnectShare(Box<tidegate_kafka_share::connector::ConnectError>),
     /// A sink cannot be used at all.
     #[error("sink `{sink}` cannot be used")]
     Sink {
@@ -336,12 +341,12 @@ impl Host {
         // The configuration has been checked: what a flow names is there.
         let flow = &config.flows[name];
         let mut source_options = self.downstream.prepared().sources[&flow.source].clone();
-        resolve_keys(&self.policies, &mut source_options)?;
-        let workers = source_options.fetch_concurrency;
-        let batch_max = source_options.messages_max;
-        let renewal_policy = source_options.renewal_policy.clone();
+        source_options.resolve_keys(&self.policies)?;
+        let workers = source_options.receive_workers();
+        let batch_max = source_options.receive_batch_max();
+        let renewal_policy = source_options.renewal_policy().cloned();
         let renewal = RenewalOptions {
-            ahead: source_options.renewal_ahead_time,
+            ahead: source_options.renewal_ahead_time(),
             renew_emitted: flow.renew_emitted,
             length_max: flow.valves.max_invisible_duration,
         };
@@ -350,10 +355,7 @@ impl Host {
             Some(sink) => Some(self.downstream.sink(config, name, sink, &self.policies, extras).await?),
             None => None,
         };
-        let connection =
-            tidegate_rocketmq::connect(source_options, clock, telemetry.clone(), Arc::clone(&flow.source))
-                .await
-                .map_err(|error| StartError::Connect(Box::new(error)))?;
+        let connection = source_options.connect(clock, telemetry.clone(), Arc::clone(&flow.source)).await?;
         let queue_messages = flow.queue_messages.unwrap_or(batch_max * workers);
         let options = FlowOptions {
             name: Arc::clone(name),

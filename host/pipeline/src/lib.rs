@@ -15,8 +15,8 @@ pub use flow::{
     Pause, Recording, RecordingOptions, Tap, TapOptions, TooManyOnlookers, Totals,
 };
 pub use host::{
-    DrainReport, Extras, Host, Mistake, Mistakes, Preparation, Resolvers, StartError, engine_options,
-    open_files_max, policy_spec, policy_specs,
+    DrainReport, Extras, Host, Mistake, Mistakes, Preparation, Resolvers, SourceOptions, StartError,
+    engine_options, open_files_max, policy_spec, policy_specs,
 };
 pub use identity::{Identity, IdentityError, KeyError};
 pub use key::KeyRule;

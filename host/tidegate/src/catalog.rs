@@ -2,9 +2,10 @@
 
 use std::path::Path;
 
-use tidegate_config::{Catalog, Config, Connector, Draft, LoadError, ProcessEnvironment, Role};
+use tidegate_config::{Catalog, Config, Connector, Draft, LoadError, ProcessEnvironment, Role, Unsupported};
 use tidegate_connector::options::{OptionError, Values};
 use tidegate_handoff::ServiceOptions;
+use tidegate_kafka_share::connector as kafka_share;
 use tidegate_pipeline::Preparation;
 use tidegate_rocketmq::{ClientOptions, SinkOptions, SourceOptions};
 use tidegate_sinks::{FileOptions, HttpOptions};
@@ -14,12 +15,25 @@ use crate::exit::{Failure, Invalid};
 /// Every connector.
 pub(crate) const CONNECTORS: &[Connector<'static>] = &[
     Connector::source_and_sink(&tidegate_rocketmq::TABLE).and_settler().checked_by(check_rocketmq),
+    Connector::source(&kafka_share::TABLE).refusing(REFUSED_BY_KAFKA_SHARE).checked_by(check_kafka_share),
     Connector::sink(&tidegate_handoff::TABLE).running_alone().checked_by(check_handoff),
     Connector::sink(&tidegate_sinks::HTTP).checked_by(check_http),
     Connector::sink(&tidegate_sinks::FILE).checked_by(check_file),
     Connector::sink(&tidegate_sinks::STDOUT),
     Connector::sink(&tidegate_sinks::DISCARD),
 ];
+
+/// Keys of other Kafka clients that mean nothing to this one.
+const REFUSED_BY_KAFKA_SHARE: &[Unsupported] = &{
+    let mut refused = [Unsupported { key: "", reason: "" }; kafka_share::REFUSED.len()];
+    let mut at = 0;
+    while at < refused.len() {
+        let (key, reason) = kafka_share::REFUSED[at];
+        refused[at] = Unsupported { key, reason };
+        at += 1;
+    }
+    refused
+};
 
 /// What configurations may refer to.
 pub(crate) const CATALOG: Catalog<'static> = Catalog { connectors: CONNECTORS };
@@ -73,6 +87,10 @@ fn check_rocketmq(role: Role, values: &Values) -> Vec<OptionError> {
         Role::Sink => SinkOptions::from_values(values).err().unwrap_or_default(),
         Role::Settler => ClientOptions::from_values(values).err().unwrap_or_default(),
     }
+}
+
+fn check_kafka_share(_: Role, values: &Values) -> Vec<OptionError> {
+    kafka_share::SourceOptions::from_values(values).err().unwrap_or_default()
 }
 
 fn check_handoff(_: Role, values: &Values) -> Vec<OptionError> {

@@ -62,6 +62,12 @@ pub(crate) fn read(
     let connector = read_identifier(reporter, block, role, catalog)?;
     let table = connector.table();
     let errors_before = reporter.count();
+    for (key, reason) in connector.refused_names() {
+        if block.raw().contains_key(key) {
+            reporter.at_key(block, key, Problem::Unsupported { reason: reason.to_owned() });
+            block.take(key);
+        }
+    }
     for spec in table.on_side(role.side()).filter(|spec| spec.kind == Kind::Pairs) {
         block.gather(spec.key);
     }

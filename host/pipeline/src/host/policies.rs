@@ -7,11 +7,12 @@ use tidegate_config::Config;
 use tidegate_connector::Clock;
 use tidegate_connector::options::PolicyUse;
 use tidegate_policy::{Engine, EngineOptions, Mode, OnError, PolicyHost, PolicySpec, Probation, World};
-use tidegate_rocketmq::{AckClient, ClientOptions, Resolving, SourceOptions};
+use tidegate_rocketmq::{AckClient, ClientOptions, Resolving};
 use tidegate_telemetry::Telemetry;
 
 use super::StartError;
 use super::preparation::Preparation;
+use super::source::SourceOptions;
 
 /// The credential resolvers of a configuration, for those who talk to its brokers without running its flows. Nothing
 /// is kept on disk for them.
@@ -39,6 +40,14 @@ impl Resolvers {
         resolve_client_keys(&self.0, client)
     }
 
+    /// Gives a source its keys, if it names a resolver.
+    ///
+    /// # Errors
+    /// When a resolver's thread cannot be had.
+    pub fn resolve_source(&self, source: &mut SourceOptions) -> Result<(), StartError> {
+        source.resolve_keys(&self.0)
+    }
+
     /// Who can settle receipts, with keys from their resolvers.
     ///
     /// # Errors
@@ -52,12 +61,7 @@ impl Resolvers {
     }
 }
 
-/// The configuration has been checked, so that a resolver that a source names is there.
-pub(super) fn resolve_keys(policies: &PolicyHost, options: &mut SourceOptions) -> Result<(), StartError> {
-    resolve_client_keys(policies, &mut options.client)
-}
-
-/// The same for any client of a broker.
+/// The configuration has been checked, so that a resolver that a client of a broker names is there.
 pub(super) fn resolve_client_keys(
     policies: &PolicyHost,
     client: &mut ClientOptions,

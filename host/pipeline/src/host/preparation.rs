@@ -11,9 +11,10 @@ use std::sync::Arc;
 use tidegate_config::{AckMode, Config, Flow, Settler, Sink as SinkConfig, Source};
 use tidegate_connector::options::{OptionError, nearest};
 use tidegate_handoff::ServiceOptions;
-use tidegate_rocketmq::{AckClient, AckScope, ClientOptions, SinkOptions, SourceOptions};
+use tidegate_rocketmq::{AckClient, AckScope, ClientOptions, SinkOptions};
 use tidegate_sinks::{FileOptions, HttpOptions};
 
+use super::source::SourceOptions;
 use super::{Extras, list};
 use crate::identity::Identity;
 
@@ -99,14 +100,16 @@ impl Preparation {
             scope: AckScope::Namespace,
             endpoint: None,
         });
-        let sources = self.sources.iter().map(|(name, options)| {
+        // A Kafka lock belongs to the member that took it: nobody else can settle it.
+        let sources = self.sources.iter().filter_map(|(name, options)| {
+            let options = options.rocketmq()?;
             let group = (Arc::clone(&options.client.namespace), Arc::clone(&options.group));
-            AckClient {
+            Some(AckClient {
                 name: Arc::clone(name),
                 client: options.client.clone(),
                 scope: AckScope::Groups(vec![group]),
                 endpoint: None,
-            }
+            })
         });
         settlers.chain(sources).collect()
     }
@@ -157,7 +160,9 @@ impl Desk {
         for (name, source) in &config.sources {
             match source_options(source) {
                 Ok(options) => {
-                    self.look_at_tls("sources", name, &options.client);
+                    for problem in options.check_files() {
+                        self.say(format!("sources.{name}"), problem);
+                    }
                     self.prepared.sources.insert(Arc::clone(name), options);
                 }
                 Err(problem) => self.say(format!("sources.{name}"), problem),
@@ -326,10 +331,9 @@ fn excludes(one: SocketAddr, other: SocketAddr) -> bool {
 }
 
 fn source_options(source: &Source) -> Result<SourceOptions, String> {
-    if *source.connector != *tidegate_rocketmq::TABLE.connector {
-        return Err(unusable(&source.connector, "source"));
-    }
-    SourceOptions::from_values(&source.values).map_err(|errors| list(&errors))
+    SourceOptions::of(source)
+        .map_err(|errors| list(&errors))?
+        .ok_or_else(|| unusable(&source.connector, "source"))
 }
 
 fn settler_options(settler: &Settler) -> Result<ClientOptions, String> {

@@ -6,7 +6,7 @@ use anyhow::anyhow;
 use serde_json::{Value, json};
 use tidegate_config::{Config, ReloadPlan, plan};
 use tidegate_connector::Clock;
-use tidegate_pipeline::{Preparation, Resolvers, policy_specs};
+use tidegate_pipeline::{Preparation, Resolvers, SourceOptions, policy_specs};
 use tidegate_rocketmq::{CheckOutcome, CheckReport, CheckStep, TopicKind};
 
 use tidegate_telemetry::Telemetry;
@@ -105,9 +105,12 @@ async fn ask_brokers(config: &Config, prepared: &Preparation) -> Result<Vec<Aske
     let mut all = Vec::new();
     for (name, options) in prepared.sources() {
         let mut options = options.clone();
-        resolvers.resolve(&mut options.client).map_err(Failure::environment)?;
-        let report = tidegate_rocketmq::check(&options, clock, telemetry.clone()).await;
-        all.push(Asked { role: SOURCE, name: Arc::clone(name), report });
+        resolvers.resolve_source(&mut options).map_err(Failure::environment)?;
+        // Brokers of other kinds are not looked at yet.
+        if let Some(options) = options.rocketmq() {
+            let report = tidegate_rocketmq::check(options, clock, telemetry.clone()).await;
+            all.push(Asked { role: SOURCE, name: Arc::clone(name), report });
+        }
     }
     for (name, options) in prepared.settlers() {
         let mut options = options.clone();
@@ -121,7 +124,8 @@ async fn ask_brokers(config: &Config, prepared: &Preparation) -> Result<Vec<Aske
 /// The server's own dead letters are of no use for lite topics, so a rejected message of such a flow is dropped.
 fn lite_without_dead_letter(config: &Config, prepared: &Preparation) -> Vec<String> {
     let is_lite = |source: &str| {
-        prepared.sources().get(source).is_some_and(|options| options.topic_kind == TopicKind::Lite)
+        let options = prepared.sources().get(source).and_then(SourceOptions::rocketmq);
+        options.is_some_and(|options| options.topic_kind == TopicKind::Lite)
     };
     let flows = config
         .flows

@@ -1,0 +1,83 @@
+//! The connector `kafka-sharegroup` of the host: a source of several members, and the settler of its deliveries.
+//!
+//! [`connect`] starts the members and gives their [`Link`]. [`TABLE`] has the options that users write, [`REFUSED`] those of
+//! other clients that mean nothing here.
+//!
+//! A lease is a record's lock, and belongs to the member that acquired it: only this host can settle it, as long as it
+//! runs. A deferral is a lock that is kept: the keeper renews it until it is due, and the source hands the very same delivery
+//! out again, so that it does not count at the broker. What the keeper may hold is bounded in count, bytes and time; past
+//! that a record is kept for the rest of its lock and then released.
+
+mod handle;
+mod incoming;
+mod keeper;
+mod members;
+mod observer;
+mod options;
+mod settler;
+mod source;
+mod table;
+
+use std::fmt;
+use std::sync::Arc;
+
+pub use options::{HoldLimits, SourceOptions};
+pub use table::{REFUSED, TABLE};
+use tidegate_connector::tls::TlsError;
+use tidegate_connector::{Clock, Settler, Source};
+use tidegate_telemetry::Telemetry;
+
+use self::members::Members;
+
+/// What receipts of these deliveries have as their namespace, which no RocketMQ settler is for: they are settled by the host
+/// that took them.
+pub const NAMESPACE: &str = "kafka-sharegroup";
+
+/// A running source and the settler of its deliveries.
+pub struct Link {
+    /// Where deliveries come from.
+    pub source: Arc<dyn Source>,
+    /// How they are settled.
+    pub settler: Arc<dyn Settler>,
+}
+
+/// Why a source cannot be used at all.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// TLS as chosen cannot be had.
+    #[error("source `{name}` cannot use TLS")]
+    Tls {
+        /// The source.
+        name: Arc<str>,
+        /// Why not.
+        #[source]
+        source: TlsError,
+    },
+    /// The operating system gave no random bytes.
+    #[error("the operating system gave no random bytes: {0}")]
+    Random(getrandom::Error),
+}
+
+/// Starts the members of a source, which join their group and go on until the source is closed. A cluster that is not there
+/// is tried for ever; the source's status tells.
+///
+/// # Errors
+/// When it cannot be used at all. Nothing runs then.
+pub fn connect(
+    options: SourceOptions,
+    clock: Clock,
+    telemetry: Telemetry,
+    name: Arc<str>,
+) -> Result<Link, ConnectError> {
+    let members = Members::start(options, clock, telemetry, name)?;
+    Ok(Link {
+        source: Arc::new(source::ShareSource::new(Arc::clone(&members))),
+        settler: Arc::new(settler::ShareSettler::new(members)),
+    })
+}
+
+impl fmt::Debug for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Link").finish_non_exhaustive()
+    }
+}
