@@ -13,6 +13,7 @@
 
 mod acknowledge_error;
 mod acks;
+pub mod admin;
 mod complaint;
 mod connection;
 pub mod connector;
@@ -22,6 +23,7 @@ mod ids;
 mod member;
 mod membership;
 mod metadata;
+pub mod properties;
 pub mod records;
 mod sasl;
 mod session;

@@ -1,6 +1,7 @@
 //! The command line.
 
 mod flow;
+mod kafka;
 mod live;
 mod policy;
 mod settle;
@@ -13,6 +14,10 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use tidegate_connector::units;
 
 pub(crate) use flow::{FlowArgs, FlowCommand, FlowsArgs, TapArgs};
+pub(crate) use kafka::{
+    ClusterArgs, ConfigureArgs, DeleteArgs, DescribeArgs, GroupCommand, KafkaArgs, KafkaCommand, ResetArgs,
+    To,
+};
 pub(crate) use live::{AdminArgs, LiveCommand, RecordArgs};
 pub(crate) use policy::{
     BenchArgs, BuildArgs, InspectArgs, Language, NewArgs, PolicyArgs, PolicyCommand, PurposeName, ReplayArgs,
@@ -63,6 +68,8 @@ pub(crate) enum Command {
     /// Show a live sample of what a running host's flow decides
     #[command(after_long_help = flow::TAP_HELP)]
     Tap(TapArgs),
+    /// Work with what is at a Kafka cluster
+    Kafka(KafkaArgs),
     /// List the keys of a configuration: those of a section, or a connector's options
     Options(OptionsArgs),
     /// Work with policies

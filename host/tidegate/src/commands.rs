@@ -5,6 +5,7 @@ pub(crate) mod check;
 mod client;
 pub(crate) mod demo;
 pub(crate) mod flow;
+pub(crate) mod kafka;
 pub(crate) mod live;
 pub(crate) mod options;
 pub(crate) mod policy;

@@ -45,6 +45,7 @@ fn main() -> ExitCode {
         Command::Flows(args) => commands::flow::list::run(&args, &output),
         Command::Flow(args) => commands::flow::run(&args.command, &output),
         Command::Tap(args) => commands::flow::tap::run(&args, &output),
+        Command::Kafka(args) => commands::kafka::run(&args.command, &output),
         Command::Options(args) => commands::options::run(&args, &output),
         Command::Policy(args) => commands::policy::run(&args, &output),
     };
