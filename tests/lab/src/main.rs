@@ -20,6 +20,7 @@ mod outstanding;
 mod policies;
 mod program;
 mod reader;
+mod share;
 mod subscription;
 mod swap;
 mod table;
@@ -77,6 +78,11 @@ enum Task {
     Outstanding(outstanding::Args),
     /// Time from writing a policy's file to its first answer, and what calls notice of it
     Swap(swap::Args),
+    /// Rate of the share-group client beside Java's, on a real Kafka broker
+    Share(share::Args),
+    /// Reads a topic as a member of a share group and decides nothing. The lab starts it as one of the contestants
+    #[command(hide = true)]
+    ShareRead(share::reader::Args),
     /// Reads and acknowledges a lite backlog and decides nothing: what the broker gives at most. The lab starts it as
     /// one of the contestants
     #[command(hide = true)]
@@ -98,6 +104,8 @@ async fn main() -> Result<()> {
         Some(Task::Acks(task)) => acks::run(task).await,
         Some(Task::Outstanding(task)) => outstanding::run(task, &args.host, &args.policies).await,
         Some(Task::Swap(task)) => swap::run(task, &args.policies),
+        Some(Task::Share(task)) => share::run(task).await,
+        Some(Task::ShareRead(read)) => share::reader::run(read).await,
         Some(Task::Read(read)) => reader::run(read).await,
         None => measure(&args).await,
     }
