@@ -1,73 +1,44 @@
-//! Runs every scenario on one kind of broker, under the ordinary test runner's command line.
+//! Runs every scenario on one kind of broker.
 
-use std::cell::RefCell;
-use std::panic::{self, AssertUnwindSafe};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use libtest_mimic::{Arguments, Failed, Trial};
-use tokio::runtime::Runtime;
-use tokio::time::timeout;
+use tidegate_test_suite::{Part, Timing};
 
 use crate::scenario::{ALL, Scenario};
 use crate::stage::Stage;
-use crate::stands::Stands;
+use crate::stands::{Stands, Taken};
 
-/// Scenarios at the same time when the command line does not say: they wait far more than they work.
-const SIDE_BY_SIDE: usize = 24;
-/// Longest that one may take, the start of its broker included.
-const LIMIT: Duration = Duration::from_secs(240);
-/// The longest wait for a broker: it is started, or others have it to themselves, one after the other.
-const STAND_WITHIN: Duration = Duration::from_secs(900);
+const TIMING: Timing =
+    Timing { side_by_side: 24, playing: Duration::from_secs(240), taking: Duration::from_secs(900) };
 
 /// Plays all scenarios on what `stands` hands out, and stops the brokers before it returns.
 pub fn run(stands: impl Stands) -> ExitCode {
-    let mut arguments = Arguments::from_args();
-    arguments.test_threads.get_or_insert(SIDE_BY_SIDE);
-    keep_panics_of_scenarios();
-    let runtime = Arc::new(Runtime::new().expect("a runtime"));
     let stands = Arc::new(stands);
-    let trials = ALL.iter().map(|scenario| trial(*scenario, &runtime, &stands)).collect();
-    let conclusion = libtest_mimic::run(&arguments, trials);
-    drop(stands);
-    conclusion.exit_code()
+    let parts =
+        ALL.iter().map(|scenario| Piece { scenario: *scenario, stands: Arc::clone(&stands) }).collect();
+    tidegate_test_suite::run(TIMING, stands, parts)
 }
 
-fn trial(scenario: Scenario, runtime: &Arc<Runtime>, stands: &Arc<impl Stands>) -> Trial {
-    let (runtime, stands) = (Arc::clone(runtime), Arc::clone(stands));
-    Trial::test(scenario.name, move || {
-        PANIC.set(Some(String::new()));
-        let play = async {
-            let Ok(broker) = timeout(STAND_WITHIN, stands.take(scenario.stand)).await else {
-                return Err(format!("had no broker within {} s", STAND_WITHIN.as_secs()));
-            };
-            let playing = (scenario.play)(Stage::new(broker, scenario.name));
-            timeout(LIMIT, playing).await.map_err(|_| format!("did not end within {} s", LIMIT.as_secs()))
-        };
-        let ended = panic::catch_unwind(AssertUnwindSafe(|| runtime.block_on(play)));
-        let panicked = PANIC.take().unwrap_or_default();
-        match ended {
-            Ok(Ok(())) => Ok(()),
-            Ok(Err(problem)) => Err(Failed::from(problem)),
-            Err(_) => Err(Failed::from(panicked)),
-        }
-    })
+/// A scenario and where its broker comes from.
+struct Piece<S> {
+    scenario: Scenario,
+    stands: Arc<S>,
 }
 
-thread_local! {
-    /// What the scenario on this thread said in its panic; `None` on threads that play none.
-    static PANIC: RefCell<Option<String>> = const { RefCell::new(None) };
-}
+impl<S: Stands> Part for Piece<S> {
+    type Stage = Taken;
 
-/// With many scenarios side by side, panics on the terminal would stand among other scenarios' lines: they are kept
-/// for the report at the end. Those of other threads are shown at once.
-fn keep_panics_of_scenarios() {
-    let show = panic::take_hook();
-    panic::set_hook(Box::new(move |info| {
-        let ours = PANIC.with_borrow_mut(|kept| kept.as_mut().map(|text| *text = info.to_string()));
-        if ours.is_none() {
-            show(info);
-        }
-    }));
+    fn name(&self) -> &'static str {
+        self.scenario.name
+    }
+
+    async fn take(&self) -> Taken {
+        self.stands.take(self.scenario.stand).await
+    }
+
+    async fn play(&self, broker: Taken) {
+        (self.scenario.play)(Stage::new(broker, self.scenario.name)).await;
+    }
 }
