@@ -7,4 +7,5 @@ pub mod kafka;
 pub mod policy;
 pub mod resolver;
 pub mod rocketmq;
+mod settle;
 pub mod sink;

@@ -84,7 +84,7 @@ impl ShareSettler {
     fn tell<'a>(&self, outcomes: impl Iterator<Item = (&'static str, &'a Settled)>) {
         let mut counts: Vec<(&'static str, events::SettleResult, u64, String)> = Vec::new();
         for (verb, result) in outcomes {
-            let kind = kind_of(result);
+            let kind = events::SettleResult::of(result);
             match counts.iter_mut().find(|(v, r, ..)| (*v, *r) == (verb, kind)) {
                 Some((_, _, count, _)) => *count += 1,
                 None => {
@@ -184,15 +184,4 @@ fn settle_error(verb: &Verb, error: &AcknowledgeError) -> SettleError {
         AcknowledgeError::NotRenewable | AcknowledgeError::Refused { .. } => SettleFault::Refused,
     };
     SettleError { verb: verb.name(), detail: error.to_string().into(), fault }
-}
-
-const fn kind_of(result: &Settled) -> events::SettleResult {
-    match result {
-        Ok(_) => events::SettleResult::Ok,
-        Err(error) => match error.fault {
-            SettleFault::LeaseGone => events::SettleResult::LeaseGone,
-            SettleFault::Broker => events::SettleResult::Broker,
-            SettleFault::Refused => events::SettleResult::Refused,
-        },
-    }
 }

@@ -53,7 +53,7 @@ pub(crate) fn tell<'a>(
 ) {
     let mut counts: Vec<(&'static str, events::SettleResult, u64)> = Vec::new();
     for (verb, result) in outcomes {
-        let kind = kind_of(result);
+        let kind = events::SettleResult::of(result);
         match counts.iter_mut().find(|(v, r, _)| (*v, *r) == (verb, kind)) {
             Some((_, _, count)) => *count += 1,
             None => counts.push((verb, kind, 1)),
@@ -76,15 +76,4 @@ fn settled(settlement: &Settlement, result: Result<Option<Handle>, CallError>) -
         detail: error.to_string().into(),
         fault: error.settle_fault(),
     })
-}
-
-const fn kind_of(result: &Settled) -> events::SettleResult {
-    match result {
-        Ok(_) => events::SettleResult::Ok,
-        Err(error) => match error.fault {
-            SettleFault::LeaseGone => events::SettleResult::LeaseGone,
-            SettleFault::Broker => events::SettleResult::Broker,
-            SettleFault::Refused => events::SettleResult::Refused,
-        },
-    }
 }

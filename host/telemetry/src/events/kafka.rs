@@ -9,10 +9,11 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 
+pub use super::settle::SettleResult;
 use crate::metrics::{Name, Registry, words};
 use crate::{Event, Metrics};
 
-words!(SettleResult, HoldEnd);
+words!(HoldEnd);
 
 /// The metric families that these events move.
 #[derive(Debug)]
@@ -112,19 +113,6 @@ struct SettleLabels {
 struct HoldEndLabels {
     source: Name,
     end: HoldEnd,
-}
-
-/// How a settlement ended.
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-pub enum SettleResult {
-    /// The broker took it.
-    Ok,
-    /// The record's lock was over.
-    LeaseGone,
-    /// The broker or the road to it.
-    Broker,
-    /// It is refused.
-    Refused,
 }
 
 /// How the holding of a deferred record ended.

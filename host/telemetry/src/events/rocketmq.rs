@@ -10,10 +10,11 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 
+pub use super::settle::SettleResult;
 use crate::metrics::{Name, Registry, words};
 use crate::{Event, Metrics};
 
-words!(SyncResult, ReceiveResult, SettleResult, SendResult, AckClientEnd);
+words!(SyncResult, ReceiveResult, SendResult, AckClientEnd);
 
 /// The metric families that these events move.
 #[derive(Debug)]
@@ -192,19 +193,6 @@ pub enum ReceiveResult {
     Access,
     /// The subscription is wrong.
     Subscription,
-}
-
-/// How a settlement ended.
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-pub enum SettleResult {
-    /// The broker took it.
-    Ok,
-    /// The lease had run out.
-    LeaseGone,
-    /// The broker or the road to it.
-    Broker,
-    /// The broker refuses it.
-    Refused,
 }
 
 /// How the sending of a message ended.
