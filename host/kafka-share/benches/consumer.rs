@@ -11,7 +11,7 @@ use std::time::Duration;
 use tidegate_connector::Clock;
 use tidegate_kafka_share::{
     Acknowledge, AcknowledgeType, BootstrapServers, ClientOptions, Connector, ConsumerSettings,
-    DeliveredBatch, Event, FetchSettings, MemberSettings, Observer, ShareConsumer, Subscription,
+    DeliveredBatch, Event, MemberSettings, Observer, ShareConsumer, Subscription,
 };
 use tidegate_share_broker::{Batch, Options, Record, Service};
 use tokio::time::Instant;
@@ -47,22 +47,9 @@ async fn run(size: usize, each: bool) -> f64 {
             cluster.append_repeated("t", partition, &batch, times).unwrap();
         }
     });
-    let settings = ConsumerSettings {
-        member: MemberSettings {
-            group: "g".into(),
-            member_id: "m".into(),
-            rack: None,
-            subscription: Subscription::Topics(["t".into()].into()),
-            fetch: FetchSettings::default(),
-            metadata_max_age: Duration::from_secs(300),
-            decompressed_bytes_max: 1 << 24,
-            seed: 1,
-        },
-        bootstrap: BootstrapServers::parse(&service.bootstrap_servers()).unwrap(),
-        request_timeout: Duration::from_secs(10),
-        held_records_max: 12_000,
-        close_timeout: Duration::from_secs(5),
-    };
+    let member = MemberSettings::new("g", "m", Subscription::topics(["t"]), 1);
+    let bootstrap = BootstrapServers::parse(&service.bootstrap_servers()).unwrap();
+    let settings = ConsumerSettings { held_records_max: 12_000, ..ConsumerSettings::new(member, bootstrap) };
     let connector = Connector::new(ClientOptions::default()).unwrap();
     let consumer = ShareConsumer::start(settings, connector, Clock::start(), Arc::new(Nobody));
     let (mut received, mut began) = (0, None);

@@ -113,7 +113,7 @@ impl Acks {
         self.held.len()
     }
 
-    /// When the next of what is held is certainly over.
+    /// When the next of what is held is certainly over, or earlier.
     pub(crate) fn next_deadline(&self) -> Option<Instant> {
         self.held.next_deadline()
     }
@@ -160,6 +160,7 @@ impl Acks {
                 self.succeed(&unit.ack, renewed_until);
                 results.push(told(&unit.ack, Ok(())));
             }
+            self.held.find_deadline();
             return;
         }
         match code {

@@ -42,6 +42,20 @@ pub struct ConsumerSettings {
     pub close_timeout: Duration,
 }
 
+impl ConsumerSettings {
+    /// With the defaults: 30 s for a broker's answer, 10,000 records held, 10 s to take leave.
+    #[must_use]
+    pub const fn new(member: MemberSettings, bootstrap: BootstrapServers) -> Self {
+        Self {
+            member,
+            bootstrap,
+            request_timeout: Duration::from_secs(30),
+            held_records_max: 10_000,
+            close_timeout: Duration::from_secs(10),
+        }
+    }
+}
+
 /// Whoever wants to know what happens.
 pub trait Observer: Send + Sync + 'static {
     /// Something happened. Called on the consumer's task: it must not wait.

@@ -31,6 +31,9 @@ use crate::{AcknowledgeType, AcquireMode, BrokerId, FetchSettings, Subscription,
 
 /// The first and the longest wait between two searches for the coordinator.
 const COORDINATOR_BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
+/// The most bytes of one decompressed batch unless somebody says otherwise. Brokers take batches of 1 MiB unless somebody raised
+/// that.
+const DECOMPRESSED_BYTES_MAX: usize = 128 << 20;
 /// Key type of a group's coordinator. That of a share coordinator (2) is for brokers.
 const GROUP_COORDINATOR: i8 = 0;
 
@@ -53,6 +56,29 @@ pub struct MemberSettings {
     pub decompressed_bytes_max: usize,
     /// Of the only randomness: how long waits are.
     pub seed: u64,
+}
+
+impl MemberSettings {
+    /// With the defaults: no rack, [`FetchSettings::default`], metadata of five minutes, batches of 128 MiB. `seed` should
+    /// differ between members, so that those that failed together do not come back together.
+    #[must_use]
+    pub fn new(
+        group: impl Into<Arc<str>>,
+        member_id: impl Into<Arc<str>>,
+        subscription: Subscription,
+        seed: u64,
+    ) -> Self {
+        Self {
+            group: group.into(),
+            member_id: member_id.into(),
+            rack: None,
+            subscription,
+            fetch: FetchSettings::default(),
+            metadata_max_age: Duration::from_secs(300),
+            decompressed_bytes_max: DECOMPRESSED_BYTES_MAX,
+            seed,
+        }
+    }
 }
 
 /// One member of a share group.
@@ -308,11 +334,11 @@ impl Member {
     }
 
     fn poll_sessions(&mut self, now: Instant) -> Option<Call> {
-        self.drop_sessions(now);
+        self.drop_sessions();
         let mut told = Vec::new();
         let mut found = None;
+        let allowance = self.share(now);
         for broker in self.order() {
-            let allowance = self.share(broker, now);
             let (Some(node), Some(session)) = (self.metadata.address(broker), self.sessions.get_mut(&broker))
             else {
                 continue;
@@ -337,25 +363,11 @@ impl Member {
         found
     }
 
-    /// Lets go of sessions that are over, and of what is held at brokers that the cluster does not name any more: nobody can
-    /// be asked there.
-    fn drop_sessions(&mut self, now: Instant) {
-        let mut gone = Vec::new();
-        let mut told = Vec::new();
-        for (broker, session) in &mut self.sessions {
-            if self.metadata.address(*broker).is_none() && !session.is_busy() {
-                told.append(&mut session.abandon(now));
-                self.metadata.refresh();
-            }
-            if session.is_over() {
-                gone.push(*broker);
-            }
-        }
-        self.tell(told);
-        for broker in gone {
-            self.sessions.remove(&broker);
-            self.events.extend(self.troubles.clear(&Subject::Broker(broker)));
-        }
+    /// Lets go of sessions that are over, and of their brokers' troubles.
+    fn drop_sessions(&mut self) {
+        let over = self.sessions.extract_if(.., |_, session| session.is_over());
+        let cleared = over.filter_map(|(broker, _)| self.troubles.clear(&Subject::Broker(broker)));
+        self.events.extend(cleared);
     }
 
     /// Brokers in the order in which they are asked.
@@ -369,8 +381,8 @@ impl Member {
         self.sessions.range(BrokerId(broker.0.saturating_add(1))..).next().map(|(broker, _)| *broker)
     }
 
-    /// A broker's share of what may be fetched.
-    fn share(&self, broker: BrokerId, now: Instant) -> Allowance {
+    /// The share of one broker, whichever is asked, of what may be fetched.
+    fn share(&self, now: Instant) -> Allowance {
         let expected: usize = self.sessions.values().map(Session::expected).sum();
         let left = self.allowance.records.saturating_sub(expected);
         let hungry = self.sessions.values().filter(|session| session.is_hungry(now)).count().max(1);
@@ -379,7 +391,6 @@ impl Member {
             AcquireMode::RecordLimit => left,
             AcquireMode::BatchOptimized => left.div_ceil(hungry),
         };
-        debug_assert!(self.sessions.contains_key(&broker));
         Allowance { records, bytes: self.allowance.bytes }
     }
 

@@ -14,6 +14,14 @@ pub enum Subscription {
     Pattern(TopicPattern),
 }
 
+impl Subscription {
+    /// Of topics by their names.
+    #[must_use]
+    pub fn topics<T: Into<Arc<str>>>(names: impl IntoIterator<Item = T>) -> Self {
+        Self::Topics(names.into_iter().map(Into::into).collect())
+    }
+}
+
 /// A regular expression over topic names.
 #[derive(Clone)]
 pub struct TopicPattern(Arc<dyn Fn(&str) -> bool + Send + Sync>, Arc<str>);

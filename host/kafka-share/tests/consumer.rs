@@ -12,8 +12,7 @@ use parking_lot::Mutex;
 use tidegate_connector::Clock;
 use tidegate_kafka_share::{
     Acknowledge, AcknowledgeError, AcknowledgeType, BootstrapServers, ClientOptions, Connector,
-    ConsumerSettings, DeliveredBatch, Event, FetchSettings, MemberSettings, Observer, ShareConsumer,
-    Subscription,
+    ConsumerSettings, DeliveredBatch, Event, MemberSettings, Observer, ShareConsumer, Subscription,
 };
 use tidegate_share_broker::{Options, Record, Service};
 
@@ -31,21 +30,12 @@ async fn cluster(nodes: i32) -> Service {
 }
 
 fn consumer(service: &Service, member_id: &str) -> ShareConsumer {
+    let member = MemberSettings::new("g", member_id, Subscription::topics(["t"]), 1);
     let settings = ConsumerSettings {
-        member: MemberSettings {
-            group: "g".into(),
-            member_id: member_id.into(),
-            rack: None,
-            subscription: Subscription::Topics(["t".into()].into()),
-            fetch: FetchSettings::default(),
-            metadata_max_age: Duration::from_secs(300),
-            decompressed_bytes_max: 1 << 24,
-            seed: 1,
-        },
-        bootstrap: BootstrapServers::parse(&service.bootstrap_servers()).unwrap(),
         request_timeout: Duration::from_secs(5),
         held_records_max: 5_000,
         close_timeout: Duration::from_secs(5),
+        ..ConsumerSettings::new(member, BootstrapServers::parse(&service.bootstrap_servers()).unwrap())
     };
     let connector = Connector::new(ClientOptions::default()).unwrap();
     ShareConsumer::start(settings, connector, Clock::start(), Arc::new(Heard::default()))

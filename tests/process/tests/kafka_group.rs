@@ -7,8 +7,8 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tidegate_connector::Clock;
 use tidegate_kafka_share::{
-    BootstrapServers, ClientOptions, Connector, ConsumerSettings, Event, FetchSettings, MemberSettings,
-    Observer, ShareConsumer, Subscription,
+    BootstrapServers, ClientOptions, Connector, ConsumerSettings, Event, MemberSettings, Observer,
+    ShareConsumer, Subscription,
 };
 use tidegate_process_tests::{Ended, Home, PATIENCE, run_to_end, run_with_variables};
 use tidegate_share_broker::{Options, Record, Service};
@@ -82,21 +82,12 @@ impl Stage {
 
     /// A member of the group `work`, once it has partitions.
     async fn member(&self) -> ShareConsumer {
+        let member = MemberSettings::new("work", "worker-1", Subscription::topics(["orders"]), 1);
+        let bootstrap = BootstrapServers::parse(&self.service.bootstrap_servers()).expect("servers");
         let settings = ConsumerSettings {
-            member: MemberSettings {
-                group: "work".into(),
-                member_id: "worker-1".into(),
-                rack: None,
-                subscription: Subscription::Topics(["orders".into()].into()),
-                fetch: FetchSettings::default(),
-                metadata_max_age: Duration::from_secs(300),
-                decompressed_bytes_max: 1 << 24,
-                seed: 1,
-            },
-            bootstrap: BootstrapServers::parse(&self.service.bootstrap_servers()).expect("servers"),
             request_timeout: Duration::from_secs(5),
-            held_records_max: 1_000,
             close_timeout: Duration::from_secs(5),
+            ..ConsumerSettings::new(member, bootstrap)
         };
         let connector = Connector::new(ClientOptions::default()).expect("no TLS");
         let consumer = ShareConsumer::start(settings, connector, Clock::start(), Arc::new(Deaf));

@@ -2,7 +2,6 @@
 
 mod member;
 
-use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -86,22 +85,11 @@ impl Play {
     /// What a member of a group on these topics is made of.
     pub(crate) fn wants(&self, group: &str, topics: &[&str]) -> Wants {
         let number = MEMBERS.fetch_add(1, Ordering::Relaxed);
-        let names: BTreeSet<Arc<str>> = topics.iter().map(|name| (*name).into()).collect();
+        let subscription = Subscription::topics(topics.iter().copied());
+        let member = MemberSettings::new(group, format!("member-{number}"), subscription, number);
         let settings = ConsumerSettings {
-            member: MemberSettings {
-                group: group.into(),
-                member_id: format!("member-{number}").into(),
-                rack: None,
-                subscription: Subscription::Topics(names),
-                fetch: FetchSettings::default(),
-                metadata_max_age: Duration::from_secs(300),
-                decompressed_bytes_max: 64 << 20,
-                seed: number,
-            },
-            bootstrap: servers(&self.stage.bootstrap(Door::Plain)),
             request_timeout: REQUEST_TIMEOUT,
-            held_records_max: 10_000,
-            close_timeout: Duration::from_secs(10),
+            ..ConsumerSettings::new(member, servers(&self.stage.bootstrap(Door::Plain)))
         };
         Wants { settings, client: ClientOptions::default() }
     }

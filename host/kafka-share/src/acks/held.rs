@@ -13,6 +13,8 @@ use crate::{AcknowledgeError, AcknowledgeType};
 pub(super) struct Held {
     ranges: BTreeMap<i64, Range>,
     count: usize,
+    /// No lock ends before; the first one may end later. Locks are asked about in every turn of a member and end seldom.
+    ends_from: Option<Instant>,
 }
 
 #[derive(Debug)]
@@ -57,13 +59,14 @@ impl Held {
         self.count == 0
     }
 
-    pub(super) fn next_deadline(&self) -> Option<Instant> {
-        self.ranges
-            .values()
-            .flat_map(|range| &range.slots)
-            .filter(|slot| slot.state != State::Gone)
-            .map(|slot| slot.deadline)
-            .min()
+    pub(super) const fn next_deadline(&self) -> Option<Instant> {
+        self.ends_from
+    }
+
+    /// Looks for the first end among all: after renewals, and when the time that was known has come.
+    pub(super) fn find_deadline(&mut self) {
+        let slots = self.ranges.values().flat_map(|range| &range.slots);
+        self.ends_from = slots.filter(|slot| slot.state != State::Gone).map(|slot| slot.deadline).min();
     }
 
     /// Adds a range. Of what an earlier acquisition held there, the newer one is right; what the same acquisition held
@@ -90,6 +93,7 @@ impl Held {
             let slot = Slot { state: State::Held, deadline };
             self.ranges.insert(*first, Range { acquisition, slots: vec![slot; length] });
             self.count += length;
+            self.ends_from = Some(self.ends_from.map_or(deadline, |ends_from| ends_from.min(deadline)));
         }
         fresh
     }
@@ -167,6 +171,9 @@ impl Held {
 
     /// Lets go of what is over and not being told about. Returns how many.
     pub(super) fn expire(&mut self, now: Instant) -> usize {
+        if self.ends_from.is_none_or(|ends_from| ends_from > now) {
+            return 0;
+        }
         let mut gone = 0;
         self.ranges.retain(|_, range| {
             for slot in &mut range.slots {
@@ -178,6 +185,7 @@ impl Held {
             range.is_alive()
         });
         self.count -= gone;
+        self.find_deadline();
         gone
     }
 

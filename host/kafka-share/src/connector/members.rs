@@ -29,9 +29,6 @@ use crate::{
     ShareConsumer,
 };
 
-/// The most bytes that one batch of records may have when it is decompressed. Brokers take batches of 1 MiB unless somebody
-/// raised that.
-const DECOMPRESSED_BYTES_MAX: usize = 128 << 20;
 /// How long taking leave may take at most.
 const CLOSE_TIMEOUT_MAX: Duration = Duration::from_secs(10);
 
@@ -280,21 +277,18 @@ struct Told {
 }
 
 fn settings(options: &SourceOptions, member_id: Arc<str>, seed: u64) -> ConsumerSettings {
+    let subscription = options.subscription.clone();
+    let member = MemberSettings {
+        rack: options.rack.clone(),
+        fetch: options.fetch.clone(),
+        metadata_max_age: options.metadata_max_age,
+        ..MemberSettings::new(Arc::clone(&options.group), member_id, subscription, seed)
+    };
     ConsumerSettings {
-        member: MemberSettings {
-            group: Arc::clone(&options.group),
-            member_id,
-            rack: options.rack.clone(),
-            subscription: options.subscription.clone(),
-            fetch: options.fetch.clone(),
-            metadata_max_age: options.metadata_max_age,
-            decompressed_bytes_max: DECOMPRESSED_BYTES_MAX,
-            seed,
-        },
-        bootstrap: options.bootstrap.clone(),
         request_timeout: options.request_timeout,
         held_records_max: options.held_records_max.div_ceil(options.parallelism),
         close_timeout: options.request_timeout.min(CLOSE_TIMEOUT_MAX),
+        ..ConsumerSettings::new(member, options.bootstrap.clone())
     }
 }
 

@@ -68,7 +68,7 @@ impl Observer for MemberObserver {
                 open.iter().for_each(|subject| self.trouble_ended(subject));
             }
             // Counted where they are handed on, or answered to whoever asked.
-            Event::Delivered(_) | Event::Acquired { .. } | Event::Acknowledged(_) => {}
+            Event::Delivered(_) | Event::Acknowledged(_) => {}
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Connections and the calls on them: one of each target at a time.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::task::JoinSet;
@@ -11,7 +12,7 @@ use crate::{BootstrapServers, BrokerAddress, BrokerId, Connection, Connector};
 /// Connections and the calls on them.
 pub(super) struct Calls {
     connector: Connector,
-    bootstrap: BootstrapServers,
+    bootstrap: Arc<BootstrapServers>,
     request_timeout: Duration,
     /// Connections without a call.
     idle: HashMap<Place, Connection>,
@@ -45,7 +46,14 @@ impl Calls {
         request_timeout: Duration,
         seed: u64,
     ) -> Self {
-        Self { connector, bootstrap, request_timeout, idle: HashMap::new(), under_way: JoinSet::new(), seed }
+        Self {
+            connector,
+            bootstrap: Arc::new(bootstrap),
+            request_timeout,
+            idle: HashMap::new(),
+            under_way: JoinSet::new(),
+            seed,
+        }
     }
 
     /// Makes a call, on a connection that is opened for it when there is none.
@@ -65,7 +73,7 @@ impl Calls {
             is_there && connection.is_usable()
         });
         let connector = self.connector.clone();
-        let bootstrap = self.bootstrap.clone();
+        let bootstrap = Arc::clone(&self.bootstrap);
         self.seed = self.seed.wrapping_add(1);
         let (seed, timeout) = (self.seed, self.request_timeout + call.wait);
         self.under_way.spawn(async move {

@@ -120,10 +120,7 @@ impl Driver {
     fn take_events(&mut self) {
         while let Some(event) = self.member.poll_event() {
             match event {
-                Event::Delivered(batch) => {
-                    self.observer.observe(&Event::Acquired { records: batch.records.len() });
-                    self.ready.push(batch);
-                }
+                Event::Delivered(batch) => self.ready.push(batch),
                 Event::Acknowledged(done) => self.said.resolve(done),
                 event => self.observer.observe(&event),
             }

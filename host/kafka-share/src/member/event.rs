@@ -14,11 +14,6 @@ use crate::{AcknowledgeError, AcknowledgeType, BrokerId, Complaint, Damage, Erro
 pub enum Event {
     /// Records came.
     Delivered(DeliveredBatch),
-    /// So many records came; for those who only count.
-    Acquired {
-        /// How many.
-        records: usize,
-    },
     /// What became of something that was said about held records.
     Acknowledged(Acknowledged),
     /// So many partitions are assigned from now on.

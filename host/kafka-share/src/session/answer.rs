@@ -169,11 +169,6 @@ impl Session {
         effects
     }
 
-    /// The broker is not there any more, as the cluster says: its locks are gone with it. No request is under way.
-    pub(crate) fn abandon(&mut self, now: Instant) -> Vec<(TopicPartition, Told)> {
-        if self.epoch.is_open() || self.held() > 0 { self.handle_lost(now).told } else { Vec::new() }
-    }
-
     /// The answer as a whole. False when its partitions do not count.
     fn handle_top(
         &mut self,

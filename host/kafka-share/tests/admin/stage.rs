@@ -8,7 +8,7 @@ use tidegate_connector::Clock;
 use tidegate_kafka_share::admin::{AdminOptions, ShareGroupAdmin};
 use tidegate_kafka_share::{
     Acknowledge, AcknowledgeType, BootstrapServers, ClientOptions, Connector, ConsumerSettings, Event,
-    FetchSettings, MemberSettings, Observer, ShareConsumer, Subscription,
+    MemberSettings, Observer, ShareConsumer, Subscription,
 };
 use tidegate_share_broker::Service;
 use tidegate_test_brokers::kafka::Driver;
@@ -86,21 +86,13 @@ impl Stage {
 
     /// A member, once it is in its group.
     pub(crate) async fn member(&self, group: &str, id: &str, topic: &str) -> ShareConsumer {
+        let member = MemberSettings {
+            rack: Some("r1".into()),
+            ..MemberSettings::new(group, id, Subscription::topics([topic]), 1)
+        };
         let settings = ConsumerSettings {
-            member: MemberSettings {
-                group: group.into(),
-                member_id: id.into(),
-                rack: Some("r1".into()),
-                subscription: Subscription::Topics([topic.into()].into()),
-                fetch: FetchSettings::default(),
-                metadata_max_age: Duration::from_secs(300),
-                decompressed_bytes_max: 1 << 24,
-                seed: 1,
-            },
-            bootstrap: BootstrapServers::parse(&self.bootstrap).unwrap(),
             request_timeout: Duration::from_secs(10),
-            held_records_max: 5_000,
-            close_timeout: Duration::from_secs(10),
+            ..ConsumerSettings::new(member, BootstrapServers::parse(&self.bootstrap).unwrap())
         };
         let connector = Connector::new(options()).unwrap();
         let consumer = ShareConsumer::start(settings, connector, Clock::start(), Arc::new(Heard::default()));

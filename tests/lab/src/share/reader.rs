@@ -37,21 +37,21 @@ impl Observer for Nobody {
 
 /// Says on standard output when it began, had its first record, and had its last one acknowledged.
 pub(crate) async fn run(args: &Args) -> Result<()> {
+    let process = std::process::id();
+    let subscription = Subscription::topics([args.topic.as_str()]);
+    let member = MemberSettings {
+        fetch: FetchSettings { max_records: args.max_records, ..FetchSettings::default() },
+        ..MemberSettings::new(
+            args.group.as_str(),
+            format!("reader-{process}"),
+            subscription,
+            u64::from(process),
+        )
+    };
+    let bootstrap = BootstrapServers::parse(&args.bootstrap).context("bootstrap servers")?;
     let settings = ConsumerSettings {
-        member: MemberSettings {
-            group: args.group.as_str().into(),
-            member_id: format!("reader-{}", std::process::id()).into(),
-            rack: None,
-            subscription: Subscription::Topics([args.topic.as_str().into()].into()),
-            fetch: FetchSettings { max_records: args.max_records, ..FetchSettings::default() },
-            metadata_max_age: Duration::from_secs(300),
-            decompressed_bytes_max: 64 << 20,
-            seed: u64::from(std::process::id()),
-        },
-        bootstrap: BootstrapServers::parse(&args.bootstrap).context("bootstrap servers")?,
-        request_timeout: Duration::from_secs(30),
         held_records_max: args.max_records * 6,
-        close_timeout: Duration::from_secs(10),
+        ..ConsumerSettings::new(member, bootstrap)
     };
     tell("began");
     let connector = Connector::new(ClientOptions::default())?;

@@ -52,16 +52,7 @@ pub(super) fn at_once() -> Behaviour {
 }
 
 pub(super) fn settings(member_id: &str, topics: &[&str]) -> MemberSettings {
-    MemberSettings {
-        group: "g".into(),
-        member_id: member_id.into(),
-        rack: None,
-        subscription: Subscription::Topics(topics.iter().map(|topic| (*topic).into()).collect()),
-        fetch: FetchSettings::default(),
-        metadata_max_age: Duration::from_secs(300),
-        decompressed_bytes_max: 1 << 24,
-        seed: 7,
-    }
+    MemberSettings::new("g", member_id, Subscription::topics(topics.iter().copied()), 7)
 }
 
 impl World {
