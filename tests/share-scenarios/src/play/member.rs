@@ -54,7 +54,6 @@ impl Observer for Heard {
     fn observe(&self, event: &Event) {
         let mut line = String::new();
         let _ = match event {
-            Event::Acquired { .. } => return,
             Event::TroubleBegan(trouble) => write!(line, "trouble: {trouble}"),
             Event::TroubleEnded(subject) => write!(line, "ended: {subject:?}"),
             event => write!(line, "{event:?}"),
