@@ -44,7 +44,7 @@ use crate::endpoints::{Endpoints, EndpointsError};
 use crate::fault::Subject;
 use crate::link::LinkError;
 use crate::options::{ClientOptions, TopicKind};
-use crate::settler::{self, Settled};
+use crate::settler::{self, Lanes, Settled};
 
 /// How often idle clients are looked for.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(5);
@@ -92,6 +92,7 @@ struct Inner {
     configurations: Vec<Configuration>,
     table: Mutex<Table<Client>>,
     clusters: Mutex<Clusters>,
+    lanes: Arc<Lanes>,
     /// A client was made idle or has left.
     changed: Notify,
     clock: Clock,
@@ -165,6 +166,7 @@ impl AckPool {
             configurations,
             table: Mutex::new(Table::new(CLIENTS_MAX)),
             clusters: Mutex::default(),
+            lanes: Arc::default(),
             changed: Notify::new(),
             clock,
             telemetry,
@@ -242,7 +244,11 @@ impl Inner {
             }
         };
         if settlements.len() < SPREAD_MIN {
-            settler::settle_each(&*lease.client, &settlements, |some| tell(placed(&members, some))).await;
+            let turns = self.lanes.enter(&settlements);
+            settler::settle_each(&*lease.client, &settlements, Some(&turns), |some| {
+                tell(placed(&members, some));
+            })
+            .await;
             return;
         }
         // As many places as there are results, so that nobody waits.
@@ -250,9 +256,10 @@ impl Inner {
         // They end with this. What one that panicked leaves out nobody tells.
         let mut tasks = JoinSet::new();
         for (members, settlements) in spread(members, settlements) {
+            let turns = self.lanes.enter(&settlements);
             let (client, results) = (Arc::clone(&lease.client), results.clone());
             tasks.spawn(async move {
-                settler::settle_each(&*client, &settlements, |some| {
+                settler::settle_each(&*client, &settlements, Some(&turns), |some| {
                     // Nobody listens any more when it was dropped.
                     let _ = results.try_send(placed(&members, some));
                 })

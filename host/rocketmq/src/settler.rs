@@ -3,6 +3,7 @@
 mod batch;
 mod calls;
 mod client;
+mod turns;
 
 use std::sync::Arc;
 
@@ -11,6 +12,7 @@ pub(crate) use batch::{CALLS_IN_FLIGHT_MAX, Settled, settle, settle_each, tell};
 pub(crate) use client::SettlingClient;
 use tidegate_connector::{Settler, Support};
 use tidegate_model::{Settlement, Verb};
+pub(crate) use turns::Lanes;
 
 use crate::consumer::Consumer;
 use crate::plan::ENTRIES_MAX;

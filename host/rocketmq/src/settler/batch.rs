@@ -9,6 +9,7 @@ use tidegate_telemetry::events::rocketmq as events;
 
 use super::calls::perform;
 use super::client::SettlingClient;
+use super::turns::Turns;
 use crate::fault::CallError;
 use crate::plan::{self, ENTRIES_MAX};
 
@@ -22,22 +23,35 @@ pub(crate) type Settled = Result<Option<Handle>, SettleError>;
 /// Settles a batch: one result for each, in the same order.
 pub(crate) async fn settle(client: &impl SettlingClient, batch: &[Settlement]) -> Vec<Settled> {
     let mut results: Vec<Option<Settled>> = vec![None; batch.len()];
-    settle_each(client, batch, |some| some.into_iter().for_each(|(at, result)| results[at] = Some(result)))
-        .await;
+    settle_each(client, batch, None, |some| {
+        some.into_iter().for_each(|(at, result)| results[at] = Some(result));
+    })
+    .await;
     // A plan leaves nothing out, which its property test holds it to.
     let unsent = |verb| SettleError { verb, detail: "it was not sent".into(), fault: SettleFault::Broker };
     let all = batch.iter().zip(results);
     all.map(|(settlement, result)| result.unwrap_or_else(|| Err(unsent(settlement.verb.name())))).collect()
 }
 
-/// Settles a batch, and tells the results of each call when they are there, by their places.
+/// Settles a batch, and tells the results of each call when they are there, by their places. With `turns` each call waits for
+/// what came in before about its lite topics.
 pub(crate) async fn settle_each(
     client: &impl SettlingClient,
     batch: &[Settlement],
+    turns: Option<&Turns>,
     mut tell: impl FnMut(Vec<(usize, Settled)>),
 ) {
     for calls in plan::stages(batch) {
-        let performing = calls.into_iter().map(|call| perform(client, batch, call));
+        let performing = calls.into_iter().map(async |call| {
+            if let Some(turns) = turns {
+                turns.wait(batch, &call.members).await;
+            }
+            let done = perform(client, batch, call).await;
+            if let Some(turns) = turns {
+                turns.end(batch, done.iter().map(|(at, _)| *at));
+            }
+            done
+        });
         let mut performing = futures::stream::iter(performing).buffer_unordered(CALLS_IN_FLIGHT_MAX);
         while let Some(done) = performing.next().await {
             tell(done.into_iter().map(|(at, result)| (at, settled(&batch[at], result))).collect());

@@ -540,6 +540,72 @@ async fn many_callers_share_one_client() {
     consumer.source.close().await;
 }
 
+/// The broker does not keep an acknowledgement while an earlier message of the lite topic is open, and answers OK (measured).
+#[tokio::test]
+async fn what_comes_in_later_about_a_lite_topic_does_not_overtake() {
+    let stage = Stage::start().await;
+    let consumer = stage.consumer(stage.lite()).await;
+    let pool = pool(&stage);
+    stage.send_lite("tenant-1", 4).await;
+    stage.send_lite("tenant-2", 1).await;
+    let deliveries = consumer.receive(5).await;
+    let of = |lite_topic: &str, bodies: &[&str]| {
+        let is = |delivery: &&Delivery| {
+            delivery.message.lite_topic.as_deref() == Some(lite_topic)
+                && bodies.iter().any(|body| *delivery.message.body == *body.as_bytes())
+        };
+        let chosen: Vec<Delivery> = deliveries.iter().filter(is).cloned().collect();
+        assert_eq!(chosen.len(), bodies.len());
+        by_receipt(&chosen, &Verb::Accept)
+    };
+    let slow = Fault::new(Method::AckMessage, Effect::Delay(Duration::from_millis(700)), 1);
+    stage.control.inject(slow);
+    let done = parking_lot::Mutex::new(Vec::new());
+    let settle = async |name: &'static str, batch| {
+        let results = pool.settle(batch).await;
+        assert!(results.iter().all(Result::is_ok), "{name}: {results:?}");
+        done.lock().push(name);
+    };
+    tokio::join!(
+        biased;
+        settle("first", of("tenant-1", &["0", "1"])),
+        settle("second", of("tenant-1", &["2"])),
+        settle("third", of("tenant-1", &["3"])),
+        settle("another", of("tenant-2", &["0"])),
+    );
+    assert_eq!(*done.lock(), ["another", "first", "second", "third"]);
+    assert_eq!(stage.control.audit().unacked().count(), 0, "none of them is to come again");
+    pool.close().await;
+    consumer.source.close().await;
+}
+
+#[tokio::test]
+async fn whoever_gives_up_lets_those_behind_go_on() {
+    let stage = Stage::start().await;
+    let consumer = stage.consumer(stage.lite()).await;
+    let pool = Arc::new(pool(&stage));
+    stage.send_lite("tenant-1", 2).await;
+    let deliveries = consumer.receive(2).await;
+    let never = Fault::new(Method::AckMessage, Effect::DropReply, 1);
+    stage.control.inject(never);
+    let (first, second) = deliveries.split_at(1);
+    let giving_up = {
+        let (pool, batch) = (Arc::clone(&pool), by_receipt(first, &Verb::Accept));
+        tokio::spawn(async move { pool.settle(batch).await })
+    };
+    eventually(|| (stage.control.stats().count(Method::AckMessage) == 1).then_some(())).await;
+    let behind = {
+        let (pool, batch) = (Arc::clone(&pool), by_receipt(second, &Verb::Accept));
+        tokio::spawn(async move { pool.settle(batch).await })
+    };
+    tokio::task::yield_now().await;
+    giving_up.abort();
+    behind.await.expect("no panic").remove(0).expect("acknowledged");
+    assert_eq!(stage.control.audit().unacked().count(), 0);
+    pool.close().await;
+    consumer.source.close().await;
+}
+
 /// Not a promise about a machine's speed but a comparison: run it by hand, in a release build.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "a measurement"]
