@@ -32,7 +32,7 @@ import (
 var (
 	credits       = 4                                    // messages at one time
 	settleAddress = os.Getenv("TIDEGATE_SETTLE_ADDRESS") // another host of the fleet, to settle there
-	_, trace      = os.LookupEnv("TIDEGATE_TRACE")       // whether to say what comes, with receipts
+	_, trace      = os.LookupEnv("TIDEGATE_TRACE")       // whether to say what comes and what is settled, with receipts
 )
 
 // open is a settlement without an answer. From `due` on it is tried past the streams, until its lease ends.
@@ -40,6 +40,12 @@ type open struct {
 	settlement *pb.Settlement
 	what       string
 	due, ends  time.Time
+}
+
+func (o *open) say() {
+	if trace {
+		fmt.Println("settles", o.what)
+	}
 }
 
 type worker struct {
@@ -86,6 +92,7 @@ func (w *worker) handle(ctx context.Context, delivery *pb.Delivery) {
 	w.unsettled[delivery.Receipt] = one
 	if w.stream != nil && (settleAddress == "" || verdict != "accept") {
 		one.due = one.due.Add(330 * time.Second) // a stream answers within 300 s, or it ends
+		one.say()
 		settlements := &pb.Settlements{Settlements: []*pb.Settlement{settlement}}
 		w.stream.Send(&pb.SubscribeRequest{Kind: &pb.SubscribeRequest_Settle{Settle: settlements}})
 	}
@@ -126,6 +133,7 @@ func (w *worker) settleLate() {
 			}
 			one.due = now.Add(time.Second)
 			late = append(late, one.settlement)
+			one.say()
 		}
 		if len(late) > 0 && w.stream != nil && settleAddress != "" {
 			elsewhere := &pb.Elsewhere{} // or the host that gave them out would still count on them

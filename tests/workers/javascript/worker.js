@@ -10,7 +10,7 @@ const { TIDEGATE_ADDRESS = "127.0.0.1:9641", TIDEGATE_FLOW = "jobs", TIDEGATE_WO
 const { TIDEGATE_TOKEN, TIDEGATE_PROTO = "proto/tidegate/v1/handoff.proto" } = process.env;
 const { TIDEGATE_SETTLE_ADDRESS } = process.env; // another host of the fleet, to settle there
 const CREDITS = Number(process.env.TIDEGATE_CREDITS ?? 4); // messages at one time
-const TRACE = "TIDEGATE_TRACE" in process.env; // whether to say what comes, with receipts
+const TRACE = "TIDEGATE_TRACE" in process.env; // whether to say what comes and what is settled, with receipts
 
 const definition = loader.loadSync(TIDEGATE_PROTO, { keepCase: true, enums: String, longs: Number, oneofs: true });
 const { Handoff } = grpc.loadPackageDefinition(definition).tidegate.v1;
@@ -59,7 +59,10 @@ async function handle(delivery) {
   const settlesHere = stream && (settler === host || !verdict.accept);
   // A stream answers within 300 s, or it ends.
   unsettled.set(delivery.receipt, { settlement, what, due: Date.now() + (settlesHere ? 330_000 : 0), ends });
-  if (settlesHere) stream.write({ settle: { settlements: [settlement] } });
+  if (settlesHere) {
+    if (TRACE) console.log(`settles ${what}`);
+    stream.write({ settle: { settlements: [settlement] } });
+  }
 }
 
 /** Takes answers. Only what is to be tried again stays. */
@@ -82,7 +85,10 @@ async function settleLate() {
   for (const [receipt, one] of unsettled) {
     if (one.due > now || late.length === 1000) continue;
     if (one.ends < now && unsettled.delete(receipt)) console.log(`unsettled ${one.what}`);
-    else late.push(one.settlement);
+    else {
+      late.push(one.settlement);
+      if (TRACE) console.log(`settles ${one.what}`);
+    }
     one.due = now + 1000;
   }
   if (late.length === 0) return;

@@ -22,7 +22,7 @@ NAME = os.environ.get("TIDEGATE_WORKER", "python")
 TOKEN = os.environ.get("TIDEGATE_TOKEN")
 CREDITS = int(os.environ.get("TIDEGATE_CREDITS", "4"))  # messages at one time
 SETTLE_ADDRESS = os.environ.get("TIDEGATE_SETTLE_ADDRESS")  # another host of the fleet, to settle there
-TRACE = "TIDEGATE_TRACE" in os.environ  # whether to say what comes, with receipts
+TRACE = "TIDEGATE_TRACE" in os.environ  # whether to say what comes and what is settled, with receipts
 METADATA = [("authorization", f"Bearer {TOKEN}")] if TOKEN else []
 # A message may be larger than the 4 MB that gRPC takes by default, and a host that is gone has to be noticed.
 OPTIONS = [("grpc.max_receive_message_length", 64 << 20), ("grpc.keepalive_time_ms", 10_000)]
@@ -80,6 +80,8 @@ def handle(delivery, ends):
         due = time.monotonic() + (330 if settles_here else 0)
         unsettled[delivery.receipt] = Open(settlement, what, due, ends)
         if settles_here:
+            if TRACE:
+                say(f"settles {what}")
             stream.put(pb.SubscribeRequest(settle=pb.Settlements(settlements=[settlement])))
 
 
@@ -104,6 +106,8 @@ def settle_late(stub):
                 if one.due <= now <= one.ends and len(late) < 1000:
                     one.due = now + 1
                     late.append(one.settlement)
+                    if TRACE:
+                        say("settles", one.what)
                 elif one.due <= now and one.ends < now:
                     say("unsettled", unsettled.pop(receipt).what)
             if late and stream and SETTLE_ADDRESS:  # or the host that gave them out would still count on them

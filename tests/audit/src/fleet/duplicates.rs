@@ -15,6 +15,11 @@
 //! before that moment, not one that was done. And a message that nobody had in hand at the moment of a kill, since it was on its way
 //! to a worker or back, is lost by that kill.
 //!
+//! Nor does it keep an acknowledgement while an earlier message of the lite topic is open. The host that gave messages out waits for
+//! that; past it the order is the workers' affair, and these do not keep one. So `d'` is also explained when `d` was settled while
+//! an earlier message of its lite topic was in hand and not done, and one of the two was settled past the owner; and when it comes behind
+//! an earlier message that came again for that reason.
+//!
 //! And a message that its sender had to send again, since it was not told that the broker had it, may be there as often as it
 //! was sent: so many deliveries of it, and no more, need no other explanation.
 //!
@@ -23,7 +28,7 @@
 
 use std::collections::BTreeMap;
 
-use super::journal::{Delivery, Millis, Record};
+use super::journal::{Delivery, Millis, Record, Way};
 use crate::ledger::Place;
 
 /// How much later than it happened the audit may learn of something: a delivery is told with what is left of its lease, and
@@ -46,6 +51,8 @@ pub(crate) enum Cause {
     BehindALostOne,
     /// The same; the earlier one was with nobody when a worker or the host was killed.
     BehindOneUnderWay,
+    /// It, or one before it, was settled past its owner before an earlier message of its lite topic was done.
+    Overtook,
     /// It was sent again, and stored twice.
     SentAgain,
     /// None of these.
@@ -121,7 +128,37 @@ impl View<'_> {
         if kills.into_iter().any(|at| earlier().any(|earlier| self.was_under_way(earlier, *at))) {
             return Cause::BehindOneUnderWay;
         }
+        if self.overtook(before) || earlier().any(|earlier| self.comes_again(earlier, &window)) {
+            return Cause::Overtook;
+        }
         Cause::Unexplained
+    }
+
+    /// Whether a delivery of a lite topic may have been acknowledged at the broker while an earlier message was in somebody's hands,
+    /// and the host that gave them out could not wait for that.
+    fn overtook(&self, delivery: &Delivery) -> bool {
+        let (Some(settled_at), Some(confirmed_at)) = (delivery.settled_at, delivery.confirmed_at) else {
+            return false;
+        };
+        let is_past = |of: &Delivery| self.record.lives[of.life.0].way == Way::Other;
+        (0..delivery.place.number).any(|number| {
+            let newest = self.newest(Place { number, ..delivery.place }, confirmed_at);
+            newest.map(|at| &self.record.deliveries[at]).is_some_and(|earlier| {
+                let is_open = earlier.confirmed_at.is_none_or(|done| done >= settled_at);
+                is_open && (is_past(delivery) || is_past(earlier))
+            })
+        })
+    }
+
+    /// Whether a message that overtook an earlier one comes again in a window.
+    fn comes_again(&self, place: Place, window: &std::ops::RangeInclusive<Millis>) -> bool {
+        let Some(deliveries) = self.by_place.get(&place) else { return false };
+        deliveries.windows(2).any(|pair| {
+            let (before, again) = (&self.record.deliveries[pair[0]], &self.record.deliveries[pair[1]]);
+            // It is taken before what comes behind it, or beside it.
+            let is_now = *window.start() <= again.took_at && again.took_at <= window.end() + SLACK;
+            is_now && self.overtook(before)
+        })
     }
 
     /// When and how a delivery was lost, if it was; the end of its lease as early as it may have been.
@@ -161,10 +198,12 @@ impl View<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::journal::{Life, LifeId, Way};
+    use super::super::journal::{Life, LifeId};
     use super::*;
 
     const LEASE: Millis = 15_000;
+    /// From a settlement to its answer.
+    const TRIP: Millis = 5;
 
     /// A run of two workers; columns 0 and 1 are lite topics, 2 is not.
     #[derive(Default)]
@@ -192,9 +231,15 @@ mod tests {
                 life: LifeId(life),
                 took_at: at,
                 lease_ends: at + LEASE,
+                settled_at: done.map(|done| done.saturating_sub(TRIP)),
                 confirmed_at: done,
                 given_back_at: None,
             });
+            self
+        }
+
+        fn at_its_owner(mut self, life: usize) -> Self {
+            self.0.lives[life].way = Way::Owner;
             self
         }
 
@@ -274,6 +319,26 @@ mod tests {
         // 0 was done when its worker was killed.
         let run = Run::new().killed(0, 500).took(0, 0, 0, 100, Some(150));
         let run = run.took(0, 1, 1, 110, Some(200)).took(0, 1, 1, 600, Some(700));
+        assert_eq!(run.causes(), [(Cause::Unexplained, 1)]);
+    }
+
+    #[test]
+    fn what_was_settled_before_an_earlier_one_comes_again_with_what_is_behind_it() {
+        // 1 is done before 0, and 2 after both: both come again.
+        let run = |column, settled| {
+            let run = Run::new().took(column, 0, 0, 100, Some(220)).took(column, 1, 1, 105, Some(settled));
+            let run = run.took(column, 2, 1, 230, Some(240)).took(column, 1, 1, 250, Some(260));
+            run.took(column, 2, 0, 255, Some(270))
+        };
+        assert_eq!(run(0, 150).causes(), [(Cause::Overtook, 2)]);
+        assert_eq!(run(0, 224).causes(), [(Cause::Overtook, 2)], "they were under way at the same time");
+        assert_eq!(run(0, 229).causes(), [(Cause::Unexplained, 2)], "0 was done before 1 was settled");
+        assert_eq!(run(2, 150).causes(), [(Cause::Unexplained, 2)], "there is no order");
+        let at_owner = run(0, 150).at_its_owner(0).at_its_owner(1);
+        assert_eq!(at_owner.causes(), [(Cause::Unexplained, 2)], "the owner waits");
+        // It overtook one and did not come again: that explains nothing behind it.
+        let run = Run::new().took(0, 0, 0, 100, Some(220)).took(0, 1, 1, 105, Some(150));
+        let run = run.took(0, 2, 1, 230, Some(240)).took(0, 2, 0, 255, Some(270));
         assert_eq!(run.causes(), [(Cause::Unexplained, 1)]);
     }
 

@@ -38,6 +38,8 @@ pub(crate) struct Delivery {
     pub(crate) took_at: Millis,
     /// When its lease ends, as the worker was told: by the time that the message was under way later than it really does.
     pub(crate) lease_ends: Millis,
+    /// When the worker first asked somebody to settle it.
+    pub(crate) settled_at: Option<Millis>,
     /// When the worker was told that its acceptance is done.
     pub(crate) confirmed_at: Option<Millis>,
     /// When it was told that its deferral or release is done.
@@ -132,6 +134,7 @@ impl Journal {
         let now = self.record.lives[life.0].killed_at.map_or(now, |killed_at| now.min(killed_at));
         let understood = match line.split_once(' ') {
             Some(("took", rest)) => self.took(now, life, rest),
+            Some(("settles", rest)) => self.settles(now, life, rest),
             Some((status @ ("done" | "expired" | "unknown" | "refused" | "unsettled"), rest)) => {
                 self.answered(now, life, status, rest)
             }
@@ -159,22 +162,25 @@ impl Journal {
             life,
             took_at: now,
             lease_ends: now + lease,
+            settled_at: None,
             confirmed_at: None,
             given_back_at: None,
         });
         Some(())
     }
 
+    /// `VERDICT ID PLACE attempt N by …END`
+    fn settles(&mut self, now: Millis, life: LifeId, line: &str) -> Option<()> {
+        let (_, at) = self.known(life, line)?;
+        self.record.deliveries[at].settled_at.get_or_insert(now);
+        Some(())
+    }
+
     /// `VERDICT ID PLACE attempt N by …END DETAIL`
     fn answered(&mut self, now: Millis, life: LifeId, status: &str, line: &str) -> Option<()> {
-        let words: Vec<&str> = line.splitn(8, ' ').collect();
-        let [verdict, _, place, "attempt", _, "by", end, ..] = words[..] else { return None };
-        let at = *self.open.get(&(life, end.trim_start_matches('…').to_owned()))?;
+        let (verdict, at) = self.known(life, line)?;
         let way = self.record.lives[life.0].way;
         let delivery = &mut self.record.deliveries[at];
-        if place_of(place)? != delivery.place {
-            return None;
-        }
         *self.answers.entry((way, format!("{status} {verdict}"))).or_insert(0) += 1;
         match (status, verdict) {
             ("done", "accept") => {
@@ -187,6 +193,14 @@ impl Journal {
             _ => {}
         }
         Some(())
+    }
+
+    /// The verdict of a line, and the delivery that it is about.
+    fn known<'a>(&self, life: LifeId, line: &'a str) -> Option<(&'a str, usize)> {
+        let words: Vec<&str> = line.splitn(8, ' ').collect();
+        let [verdict, _, place, "attempt", _, "by", end, ..] = words[..] else { return None };
+        let at = *self.open.get(&(life, end.trim_start_matches('…').to_owned()))?;
+        (place_of(place)? == self.record.deliveries[at].place).then_some((verdict, at))
     }
 
     /// Messages that came at least once.
@@ -276,6 +290,10 @@ mod tests {
         journal.take_at(10, life, "subscribed at host-1");
         journal.take_at(20, life, &took("1/2", "AAAABBBBCCCCDDDD"));
         assert_eq!(journal.unsettled(), [Place { lite_topic: 1, number: 2 }]);
+        for now in [60, 70] {
+            journal.take_at(now, life, "settles accept 01A 1/2 attempt 1 by …BBBBCCCCDDDD");
+        }
+        assert_eq!(journal.record.deliveries[0].settled_at, Some(60), "tried again since");
         journal.take_at(90, life, "expired accept 01A 1/2 attempt 1 by …BBBBCCCCDDDD the lease had ended");
         assert_eq!(journal.unsettled().len(), 1, "told, but not done");
         journal.host(true);

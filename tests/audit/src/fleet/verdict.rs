@@ -122,6 +122,7 @@ impl fmt::Display for Verdict {
             (Cause::GivenBack, "  since its worker gave it back"),
             (Cause::BehindALostOne, "  since an earlier one of its lite topic was lost"),
             (Cause::BehindOneUnderWay, "  the same, the earlier one being under way at a kill"),
+            (Cause::Overtook, "  since it, or one before it, was settled before an earlier one"),
             (Cause::SentAgain, "  since it was sent again, and stored twice"),
             (Cause::Unexplained, "  UNEXPLAINED"),
         ] {

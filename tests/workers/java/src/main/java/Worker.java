@@ -23,7 +23,7 @@ import tidegate.v1.HandoffGrpc;
 public final class Worker {
   private static final int CREDITS = Integer.parseInt(setting("CREDITS", "4")); // messages at one time
   private static final String SETTLE_ADDRESS = setting("SETTLE_ADDRESS", ""); // another host, to settle there
-  private static final boolean TRACE = System.getenv("TIDEGATE_TRACE") != null; // says what comes, with receipts
+  private static final boolean TRACE = System.getenv("TIDEGATE_TRACE") != null; // says what comes and goes
 
   /** A settlement without an answer. From `due` on it is tried past the streams, until its lease ends. */
   private static final class Unsettled {
@@ -31,6 +31,10 @@ public final class Worker {
     String what;
     long due;
     long ends;
+
+    void say() {
+      if (TRACE) System.out.println("settles " + what);
+    }
   }
 
   private final Channel channel;
@@ -81,6 +85,7 @@ public final class Worker {
       unsettled.put(delivery.getReceipt(), one);
       if (stream != null && (SETTLE_ADDRESS.isEmpty() || !one.settlement.hasAccept())) {
         one.due = System.currentTimeMillis() + 330_000; // a stream answers within 300 s, or it ends
+        one.say();
         Settlements settlements = Settlements.newBuilder().addSettlements(one.settlement).build();
         stream.onNext(SubscribeRequest.newBuilder().setSettle(settlements).build());
       }
@@ -112,6 +117,7 @@ public final class Worker {
           one.due = now + 1000;
           if (one.ends > now) {
             late.addSettlements(one.settlement);
+            one.say();
           } else {
             System.out.println("unsettled " + unsettled.remove(one.settlement.getReceipt()).what);
           }
