@@ -11,7 +11,9 @@ use tidegate_connector::options::{PolicyUse, Values, nearest};
 use crate::catalog::{Catalog, Connector, Role};
 use crate::document::{Block, Document, Reporter};
 use crate::error::{Errors, Oddity, Problem, Warning};
-use crate::sections::{Exhausted, Flow, Host, Policy, PolicyNamed, Settler, Sink, Source, read_connector};
+use crate::sections::{
+    Exhausted, Flow, Host, Peer, Policy, PolicyNamed, Settler, Sink, Source, read_connector,
+};
 
 /// The largest configuration that is read, in bytes. A thousand flows with all their keys take about half of it.
 pub const TEXT_BYTES_MAX: u64 = 1 << 20;
@@ -32,6 +34,8 @@ pub struct Config {
     pub sinks: BTreeMap<Arc<str>, Sink>,
     /// By name.
     pub settlers: BTreeMap<Arc<str>, Settler>,
+    /// By name.
+    pub peers: BTreeMap<Arc<str>, Peer>,
     /// By name.
     pub flows: BTreeMap<Arc<str>, Flow>,
     /// What policies are used for, by name; those that nothing uses are not in it.
@@ -190,6 +194,8 @@ fn read(
             settlers.insert(Arc::clone(&block.name), Settler { connector, values });
         }
     }
+    let read_peer = |block: &Block| (Arc::clone(&block.name), Peer::read(reporter, block, &base_dir));
+    let peers = document.peers.iter().map(read_peer).collect();
     let mut flows = BTreeMap::new();
     let mut names = Names::new(&document);
     names.used.extend(alone);
@@ -206,7 +212,8 @@ fn read(
         flows.extend(flow.map(|flow| (Arc::clone(&block.name), flow)));
     }
     // A host without flows may still settle what others gave out.
-    if document.flows.is_empty() && document.settlers.is_empty() && reporter.count() == 0 {
+    let settles = !document.settlers.is_empty() || !document.peers.is_empty();
+    if document.flows.is_empty() && !settles && reporter.count() == 0 {
         reporter.at_top(Problem::NoFlows);
     }
     let mut warnings = names.unused(reporter, &document);
@@ -219,7 +226,19 @@ fn read(
     warnings.sort_by(|a, b| a.place.order().cmp(&b.place.order()));
     let policy_uses = names.policy_uses;
     let host = host?;
-    Some(Config { host, policies, sources, sinks, settlers, flows, policy_uses, warnings, base_dir, written })
+    Some(Config {
+        host,
+        policies,
+        sources,
+        sinks,
+        settlers,
+        peers,
+        flows,
+        policy_uses,
+        warnings,
+        base_dir,
+        written,
+    })
 }
 
 /// The names that flows may refer to, whether or not what they name is valid: a mistake is reported once, where it is.

@@ -25,9 +25,9 @@ const KEY_BYTES_SHOWN_MAX: usize = 200;
 /// document as it was meant.
 const DUPLICATE_KEY: &str = "duplicate key";
 
-const SECTIONS: [&str; 6] = ["host", "policies", "sources", "sinks", "settlers", "flows"];
+const SECTIONS: [&str; 7] = ["host", "policies", "sources", "sinks", "settlers", "peers", "flows"];
 const SECTIONS_TEXT: &str =
-    "[host], [policies.NAME], [sources.NAME], [sinks.NAME], [settlers.NAME], [flows.NAME]";
+    "[host], [policies.NAME], [sources.NAME], [sinks.NAME], [settlers.NAME], [peers.NAME], [flows.NAME]";
 
 /// A configuration's text, split into blocks.
 #[derive(Debug)]
@@ -37,6 +37,7 @@ pub(crate) struct Document {
     pub(crate) sources: Vec<Block>,
     pub(crate) sinks: Vec<Block>,
     pub(crate) settlers: Vec<Block>,
+    pub(crate) peers: Vec<Block>,
     pub(crate) flows: Vec<Block>,
 }
 
@@ -93,6 +94,7 @@ impl Document {
             sources: Vec::new(),
             sinks: Vec::new(),
             settlers: Vec::new(),
+            peers: Vec::new(),
             flows: Vec::new(),
         };
         if root.get_ref().is_empty() && faults.is_empty() {
@@ -113,6 +115,7 @@ impl Document {
                 "sources" => document.sources = reporter.blocks("sources", value.get_ref(), at),
                 "sinks" => document.sinks = reporter.blocks("sinks", value.get_ref(), at),
                 "settlers" => document.settlers = reporter.blocks("settlers", value.get_ref(), at),
+                "peers" => document.peers = reporter.blocks("peers", value.get_ref(), at),
                 "flows" => document.flows = reporter.blocks("flows", value.get_ref(), at),
                 other => {
                     let problem =

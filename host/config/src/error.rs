@@ -60,7 +60,7 @@ pub enum Problem {
     /// It has no flow, so there is nothing to do.
     #[error(
         "no flow is configured; add a [flows.NAME] with its `source` and its `sink`, or, for a host that only settles, a \
-         [settlers.NAME] and a sink with `connector = \"handoff\"`"
+         [settlers.NAME] or a [peers.NAME] and a sink with `connector = \"handoff\"`"
     )]
     NoFlows,
     /// No such section.

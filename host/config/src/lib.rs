@@ -30,5 +30,6 @@ pub use reference::{
 pub use secrets::{Environment, ProcessEnvironment, SecretError, SecretErrors};
 pub use sections::{
     AckMode, Exhausted, FLOW_TABLE, Flow, Grants, HOST_TABLE, Host, KeyBy, Limits, LogFormat, LogLevel, Mode,
-    OnError, POLICY_TABLE, Policy, SECRET_BYTES_MAX, SECTIONS, Section, Settler, Sink, Source, Valves,
+    OnError, PEER_TABLE, POLICY_TABLE, Peer, Policy, SECRET_BYTES_MAX, SECTIONS, Section, Settler, Sink,
+    Source, Valves,
 };

@@ -184,7 +184,11 @@ fn sections(config: &Config) -> BTreeMap<String, Section<'_>> {
         let section_values = Section { connector: Some(connector), values, liveness: Liveness::None };
         (format!("{section}.{name}"), section_values)
     });
-    own.chain(connected).collect()
+    let peers = config.peers.iter().map(|(name, peer)| {
+        let section = Section { connector: None, values: &peer.values, liveness: Liveness::None };
+        (format!("peers.{name}"), section)
+    });
+    own.chain(connected).chain(peers).collect()
 }
 
 #[cfg(test)]

@@ -99,12 +99,13 @@ impl Config {
     /// # Errors
     /// With every secret that could not be looked up; the others are in place then.
     pub fn resolve_secrets(&mut self, environment: &impl Environment) -> Result<(), SecretErrors> {
-        let Self { sources, sinks, settlers, base_dir, .. } = self;
+        let Self { sources, sinks, settlers, peers, base_dir, .. } = self;
         let sources = sources.iter_mut().map(|(name, source)| ("sources", name, &mut source.values));
         let sinks = sinks.iter_mut().map(|(name, sink)| ("sinks", name, &mut sink.values));
         let settlers = settlers.iter_mut().map(|(name, settler)| ("settlers", name, &mut settler.values));
+        let peers = peers.iter_mut().map(|(name, peer)| ("peers", name, &mut peer.values));
         let mut errors = Vec::new();
-        for (section, name, values) in sources.chain(sinks).chain(settlers) {
+        for (section, name, values) in sources.chain(sinks).chain(settlers).chain(peers) {
             let keys = values.secret_keys().to_vec();
             for key in keys {
                 let path = format!("{section}.{name}.{key}");

@@ -4,6 +4,7 @@
 mod connectors;
 mod flow;
 mod host;
+mod peer;
 mod policy;
 
 use std::path::{Path, PathBuf};
@@ -13,6 +14,7 @@ use tidegate_connector::options::{OptionError, Side, Table, Values};
 pub use connectors::{SECRET_BYTES_MAX, Settler, Sink, Source};
 pub use flow::{AckMode, Exhausted, FLOW_TABLE, Flow, KeyBy, Valves};
 pub use host::{HOST_TABLE, Host, LogFormat, LogLevel};
+pub use peer::{PEER_TABLE, Peer};
 pub use policy::{Grants, Limits, Mode, OnError, POLICY_TABLE, Policy};
 
 pub(crate) use connectors::{PolicyNamed, read as read_connector};
@@ -32,10 +34,11 @@ pub struct Section {
 }
 
 /// The sections of the host's own. The parser reads them through the same tables.
-pub const SECTIONS: [Section; 3] = [
+pub const SECTIONS: [Section; 4] = [
     Section { header: "[host]", table: &HOST_TABLE },
     Section { header: "[policies.NAME]", table: &POLICY_TABLE },
     Section { header: "[flows.NAME]", table: &FLOW_TABLE },
+    Section { header: "[peers.NAME]", table: &PEER_TABLE },
 ];
 
 /// Reads a block through a table, reporting every mistake at its place. What is valid is returned either way.

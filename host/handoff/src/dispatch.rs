@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use slab::Slab;
 use tidegate_connector::{Notice, RenewError, RenewalWish, Reports, VoidCause};
-use tidegate_model::{DeliveryId, Emission, Instant, MessageId, Outcome, Report, SettleFault};
+use tidegate_model::{DeliveryId, Emission, Instant, MessageId, Outcome, Report, Routing, SettleFault};
 
 pub(crate) use self::finished::Kind;
 use self::finished::{End, Finished};
@@ -76,6 +76,8 @@ pub(crate) struct Options {
     pub(crate) key_affinity: bool,
     /// The most that workers may hold in all.
     pub(crate) held_max: usize,
+    /// Whether only the host that gave a message out can settle it.
+    pub(crate) owner_settles: fn(&Routing) -> bool,
 }
 
 /// Settlements of one delivery that wait for the same answer. A worker that asks more often than this is wrong.
@@ -306,6 +308,10 @@ impl Dispatcher {
         let delivery = claim.delivery;
         let Some(held) = self.held.get(&delivery).filter(|held| held.is(claim)) else { return };
         match held.state {
+            // The other host will pass it on to this one, which alone can settle it.
+            State::Out if (self.options.owner_settles)(&held.emission.handle.routing) => {
+                self.free_place(delivery)
+            }
             State::Out => {
                 self.report(delivery, Outcome::Elsewhere, None);
                 // Should it be settled here all the same, the broker is asked.

@@ -37,6 +37,29 @@ pub(crate) async fn gate(State(service): State<Service>, request: Request, next:
     }
 }
 
+/// What is left of a caller's deadline for the road back, at most.
+const ROAD_BACK_MAX: Duration = Duration::from_secs(1);
+
+/// A call's deadline as its caller gave it, in the words of the protocol: a number of at most eight digits and a unit.
+pub(crate) fn timeout(text: &[u8]) -> Option<Duration> {
+    let (unit, digits) = text.split_last()?;
+    let count: u64 = str::from_utf8(digits).ok().filter(|digits| digits.len() <= 8)?.parse().ok()?;
+    Some(match unit {
+        b'H' => Duration::from_secs(count * 3600),
+        b'M' => Duration::from_secs(count * 60),
+        b'S' => Duration::from_secs(count),
+        b'm' => Duration::from_millis(count),
+        b'u' => Duration::from_micros(count),
+        b'n' => Duration::from_nanos(count),
+        _ => return None,
+    })
+}
+
+/// How long a call's answers may be waited for, so that those that are there arrive within its deadline.
+pub(crate) fn patience(timeout: Duration) -> Duration {
+    timeout.saturating_sub(ROAD_BACK_MAX.min(timeout / 4))
+}
+
 fn refused(service: &Service, status: Status) -> Response {
     service.telemetry.emit(events::Refused { cause: "request", detail: status.message(), caller: "?" });
     status.into_http::<Body>()
@@ -59,6 +82,19 @@ pub(crate) fn unreadable(status: &Status) -> Option<Status> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_deadline_leaves_time_for_the_road_back() {
+        assert_eq!(timeout(b"9000m"), Some(Duration::from_secs(9)));
+        assert_eq!(timeout(b"2H"), Some(Duration::from_secs(7200)));
+        assert_eq!(timeout(b"99999999u"), Some(Duration::from_micros(99_999_999)));
+        for wrong in [&b""[..], b"S", b"1", b"1s", b"-1S", b"123456789S", b"\xffS"] {
+            assert_eq!(timeout(wrong), None);
+        }
+        assert_eq!(patience(Duration::from_secs(10)), Duration::from_secs(9));
+        assert_eq!(patience(Duration::from_millis(400)), Duration::from_millis(300));
+        assert_eq!(patience(Duration::ZERO), Duration::ZERO);
+    }
 
     #[test]
     fn whose_fault_it_is() {

@@ -26,7 +26,7 @@ use crate::flow::{Command, FlowHandle};
 use crate::mailbox::{Item, Mailbox};
 use crate::rights::Caller;
 use crate::service::Service;
-use crate::settle::{BATCH_MAX, status_word};
+use crate::settle::{BATCH_MAX, Terms, status_word};
 use crate::wire;
 
 /// The twin's description, served at `/openapi.json`.
@@ -252,7 +252,7 @@ async fn settle(State(shared): State<Shared>, request: Request) -> Result<Json<V
         );
     }
     let receipts: Vec<String> = batch.iter().map(|one| one.receipt.clone()).collect();
-    let told = shared.service.router.settle(&caller, batch).await;
+    let told = shared.service.router.settle(&caller, batch, Terms::OWN).await;
     let results =
         receipts.into_iter().zip(told).map(|(receipt, told)| result(&receipt, told.status, told.detail));
     Ok(Json(json!({ "results": results.collect::<Vec<_>>() })))
@@ -266,7 +266,7 @@ async fn renew(State(shared): State<Shared>, request: Request) -> Result<Json<Va
         .into_iter()
         .map(|RenewOne { receipt, length_ms }| proto::Renewal { receipt, length_ms })
         .collect();
-    let kept = shared.service.router.renew(&caller, batch).await;
+    let kept = shared.service.router.renew(&caller, batch, Terms::OWN).await;
     let results = receipts.into_iter().zip(kept).map(|(receipt, kept)| {
         let mut result = result(&receipt, kept.told.status, kept.told.detail);
         if kept.told.status == proto::Status::Done {

@@ -2,7 +2,8 @@
 //!
 //! [`Handoff`] is a server at one address, for any number of flows. Each flow gets its [`Handoff::sink`]; workers come
 //! over gRPC streams or pull over HTTP, and settle by receipt: on this host, or on another of the fleet, which then goes
-//! to the broker through a [`ReceiptSettler`](tidegate_connector::ReceiptSettler).
+//! to the broker through a [`ReceiptSettler`](tidegate_connector::ReceiptSettler), or, where only the host that gave the
+//! message out can settle it, to that one through a [`Forwarder`].
 //!
 //! What is decided is decided without I/O, in `dispatch`: who gets what, what it holds, how it is answered. Around it
 //! stand the flow's task (`flow`), a mailbox for each stream (`mailbox`), the two protocols (`service`, `http`) and the
@@ -15,6 +16,7 @@ mod collect;
 mod connection;
 mod dispatch;
 mod flow;
+mod forward;
 mod grpc;
 mod http;
 mod intake;
@@ -27,6 +29,7 @@ mod settle;
 mod tls;
 mod wire;
 
+pub use forward::{Description, Forwarded, Forwarder, PeerError, PeerOptions, no_peers};
 pub use http::OPENAPI;
 pub use options::{ServiceOptions, TABLE, TlsFiles};
 pub use rights::TokensError;

@@ -15,7 +15,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use parking_lot::Mutex;
 use tidegate_connector::{Clock, ReceiptSettler, Sink};
-use tidegate_model::{ReceiptIssuer, ReceiptKey};
+use tidegate_model::{ReceiptIssuer, ReceiptKey, Routing};
 use tidegate_proto::handoff::DESCRIPTORS;
 use tidegate_proto::handoff::handoff_server::HandoffServer;
 use tidegate_telemetry::Telemetry;
@@ -35,6 +35,7 @@ use tower::ServiceExt as _;
 use crate::connection::{Impatient, Patience};
 use crate::dispatch;
 use crate::flow::FlowHandle;
+use crate::forward::Forwarder;
 use crate::grpc;
 use crate::http;
 use crate::intake::Intake;
@@ -79,6 +80,10 @@ pub struct Parts {
     pub host_id: Arc<str>,
     /// Who settles what other hosts gave out, if anybody can.
     pub others: Option<Arc<dyn ReceiptSettler>>,
+    /// Who passes on what only the host that gave it out can settle, if there are peers.
+    pub forwarder: Option<Arc<Forwarder>>,
+    /// Whether only the host that gave a message out can settle it.
+    pub owner_settles: fn(&Routing) -> bool,
     /// The process's clock.
     pub clock: Clock,
     /// Where events go.
@@ -141,6 +146,7 @@ pub struct Handoff {
     name: Arc<str>,
     address: SocketAddr,
     options: ServiceOptions,
+    owner_settles: fn(&Routing) -> bool,
     key: ReceiptKey,
     host_id: Arc<str>,
     registry: Arc<Registry>,
@@ -190,7 +196,7 @@ impl Handoff {
     /// # Errors
     /// When a file cannot be used or the address cannot be had.
     pub async fn start(parts: Parts) -> Result<Self, StartError> {
-        let Parts { name, options, key, host_id, others, clock, telemetry } = parts;
+        let Parts { name, options, key, host_id, others, forwarder, owner_settles, clock, telemetry } = parts;
         let tls = options.tls.as_ref().map(tls::acceptor).transpose();
         let tls = tls.map_err(|source| StartError::Tls { name: Arc::clone(&name), source })?;
         let rights = options.tokens_file.as_deref().map(Rights::load).transpose();
@@ -207,6 +213,8 @@ impl Handoff {
             host_id: Arc::clone(&host_id),
             registry: Arc::clone(&registry),
             others,
+            forwarder,
+            owner_settles,
             clock,
             telemetry: telemetry.clone(),
         };
@@ -259,7 +267,20 @@ impl Handoff {
         });
         let accepting = accept(listener, router, tls, closing.clone(), tasks.clone(), telemetry.clone());
         tasks.spawn(accepting);
-        Ok(Self { name, address, options, key, host_id, registry, health, clock, telemetry, closing, tasks })
+        Ok(Self {
+            name,
+            address,
+            options,
+            owner_settles,
+            key,
+            host_id,
+            registry,
+            health,
+            clock,
+            telemetry,
+            closing,
+            tasks,
+        })
     }
 
     /// Where it listens, with the port that was really taken.
@@ -275,6 +296,7 @@ impl Handoff {
             accepts_on_delivery,
             key_affinity: self.options.key_affinity,
             held_max: self.options.held_max,
+            owner_settles: self.owner_settles,
         };
         let issuer =
             ReceiptIssuer { key: self.key.clone(), owner: Arc::clone(&self.host_id), flow: Arc::clone(flow) };

@@ -13,18 +13,19 @@ use tidegate_proto::handoff::handoff_server::Handoff;
 use tidegate_proto::handoff::subscribe_request::Kind as Asked;
 use tidegate_proto::handoff::subscribe_response::Kind as Said;
 use tidegate_telemetry::Telemetry;
-use tidegate_telemetry::events::handoff as events;
+use tidegate_telemetry::events::{handoff as events, peer};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tonic::{Request, Response, Status, Streaming};
 
 use crate::flow::{Command, FlowHandle, Membership};
+use crate::forward::FORWARDED_TO;
 use crate::grpc;
 use crate::mailbox::{Item, Mailbox, Permitted};
 use crate::rights::{Caller, Rights};
 use crate::server::Registry;
-use crate::settle::{BATCH_MAX, Kept, SettleRouter, Told};
+use crate::settle::{BATCH_MAX, Kept, PATIENCE, SettleRouter, Terms, Told};
 use crate::wire;
 
 /// How long the first request of a stream may take.
@@ -39,6 +40,9 @@ const OPEN_PERMITS_MAX: usize = 131_072;
 const PERMIT_BYTES: usize = 512;
 /// The longest that an answer on a stream is waited for. The host knows sooner, by the end of a lease at the latest.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(300);
+
+/// How what is said on a stream is treated.
+const TERMS: Terms = Terms { patience: ANSWER_PATIENCE, ..Terms::OWN };
 
 /// The service.
 #[derive(Clone)]
@@ -107,10 +111,12 @@ impl Handoff for Service {
         request: Request<proto::SettleRequest>,
     ) -> Result<Response<proto::SettleResponse>, Status> {
         let caller = self.caller(&request)?;
+        let terms = self.terms(&request)?;
         let settlements = request.into_inner().settlements;
         self.check_batch(&caller, settlements.len())?;
+        self.count_received(&caller, terms, settlements.len());
         let receipts: Vec<String> = settlements.iter().map(|one| one.receipt.clone()).collect();
-        let told = self.router.settle(&caller, settlements).await;
+        let told = self.router.settle(&caller, settlements, terms).await;
         let results = receipts.into_iter().zip(told).map(|(receipt, told)| settle_result(receipt, told));
         Ok(Response::new(proto::SettleResponse { results: results.collect() }))
     }
@@ -120,10 +126,12 @@ impl Handoff for Service {
         request: Request<proto::RenewRequest>,
     ) -> Result<Response<proto::RenewResponse>, Status> {
         let caller = self.caller(&request)?;
+        let terms = self.terms(&request)?;
         let renewals = request.into_inner().renewals;
         self.check_batch(&caller, renewals.len())?;
+        self.count_received(&caller, terms, renewals.len());
         let receipts: Vec<String> = renewals.iter().map(|one| one.receipt.clone()).collect();
-        let kept = self.router.renew(&caller, renewals).await;
+        let kept = self.router.renew(&caller, renewals, terms).await;
         let results = receipts.into_iter().zip(kept).map(|(receipt, kept)| renew_result(receipt, kept));
         Ok(Response::new(proto::RenewResponse { results: results.collect() }))
     }
@@ -192,6 +200,30 @@ impl Service {
 
     fn caller<T>(&self, request: &Request<T>) -> Result<Caller, Status> {
         self.admit(request.metadata().get("authorization").map(|value| value.as_bytes()))
+    }
+
+    /// How a call is to be treated: by its deadline, and by whether another host has passed it on to this one.
+    fn terms<T>(&self, request: &Request<T>) -> Result<Terms, Status> {
+        let metadata = request.metadata();
+        let patience = metadata.get("grpc-timeout").and_then(|value| grpc::timeout(value.as_bytes()));
+        let patience = patience.map_or(PATIENCE, |timeout| grpc::patience(timeout).min(PATIENCE));
+        match metadata.get(FORWARDED_TO) {
+            None => Ok(Terms { patience, passed_on: false }),
+            Some(host) if host.as_bytes() == self.router.host_id.as_bytes() => {
+                Ok(Terms { patience, passed_on: true })
+            }
+            Some(_) => {
+                let told =
+                    format!("this is host `{}`, and the call was passed on to another", self.router.host_id);
+                Err(Status::failed_precondition(told))
+            }
+        }
+    }
+
+    fn count_received(&self, caller: &Caller, terms: Terms, receipts: usize) {
+        if terms.passed_on {
+            self.telemetry.emit(peer::Received { caller: &caller.name, count: receipts as u64 });
+        }
     }
 
     /// Who comes with this `authorization`.
@@ -342,7 +374,7 @@ impl Session {
                 let result = settle_result(receipts[at].clone(), told);
                 mailbox.settled(service.clock.now(), Permitted::new(result, permit));
             };
-            service.router.settle_each(&caller, settlements, ANSWER_PATIENCE, &tell).await;
+            service.router.settle_each(&caller, settlements, TERMS, &tell).await;
         });
         Ok(())
     }
@@ -353,7 +385,7 @@ impl Session {
             (self.service.clone(), self.caller.clone(), Arc::clone(&self.mailbox));
         self.service.tasks.spawn(async move {
             let receipts: Vec<String> = renewals.iter().map(|one| one.receipt.clone()).collect();
-            let kept = service.router.renew(&caller, renewals).await;
+            let kept = service.router.renew(&caller, renewals, Terms::OWN).await;
             let results = receipts.into_iter().zip(kept).map(|(receipt, kept)| {
                 let permit = permits.split(weight(&receipt));
                 Permitted::new(renew_result(receipt, kept), permit)

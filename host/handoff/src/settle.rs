@@ -1,5 +1,5 @@
-//! Settlements and renewals by receipt: checked, and sent to the flow that gave the message out, or past it to the
-//! broker.
+//! Settlements and renewals by receipt: checked, and sent to the flow that gave the message out, or past it to the broker;
+//! or to the host that gave it out, where only that one can settle.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use std::time::Duration;
 use futures::future::join_all;
 use parking_lot::Mutex;
 use tidegate_connector::{Clock, ReceiptSettler, SettleByReceipt, SettledByReceipt};
-use tidegate_model::{Handle, Outcome, Receipt, ReceiptKey, SettleError, SettleFault, Verb};
+use tidegate_model::{Handle, Outcome, Receipt, ReceiptKey, Routing, SettleError, SettleFault, Verb};
 use tidegate_proto::handoff as proto;
 use tidegate_telemetry::Telemetry;
 use tidegate_telemetry::events::handoff as events;
@@ -16,6 +16,7 @@ use tidegate_telemetry::events::handoff as events;
 use crate::collect::Collector;
 use crate::dispatch::{Answer, Claim, RenewalAnswer};
 use crate::flow::{Command, FlowHandle, Renew, Settle};
+use crate::forward::{self, Errand, Forwarder};
 use crate::rights::Caller;
 use crate::server::Registry;
 
@@ -35,8 +36,33 @@ pub(crate) struct SettleRouter {
     pub(crate) host_id: Arc<str>,
     pub(crate) registry: Arc<Registry>,
     pub(crate) others: Option<Arc<dyn ReceiptSettler>>,
+    /// Who passes on what only the host that gave it out can settle, if there are peers.
+    pub(crate) forwarder: Option<Arc<Forwarder>>,
+    /// Whether only the host that gave a message out can settle it.
+    pub(crate) owner_settles: fn(&Routing) -> bool,
     pub(crate) clock: Clock,
     pub(crate) telemetry: Telemetry,
+}
+
+/// How a request is to be treated.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Terms {
+    /// How long its caller waits.
+    pub(crate) patience: Duration,
+    /// Whether another host has passed it on: then it goes no further.
+    pub(crate) passed_on: bool,
+}
+
+/// Where a receipt goes.
+enum Way {
+    /// To the flow of this host that gave the message out.
+    Flow(FlowHandle),
+    /// Past all flows, to the broker.
+    Broker,
+    /// To the host that gave it out.
+    Owner,
+    /// Nowhere, for this reason.
+    Nowhere(Told),
 }
 
 /// One settlement's result, without the receipt.
@@ -65,9 +91,14 @@ type ByFlow<T> = HashMap<Arc<str>, (FlowHandle, Vec<(usize, T)>)>;
 
 impl SettleRouter {
     /// Settles a batch; one result for each, in the same order.
-    pub(crate) async fn settle(&self, caller: &Caller, batch: Vec<proto::Settlement>) -> Vec<Told> {
+    pub(crate) async fn settle(
+        &self,
+        caller: &Caller,
+        batch: Vec<proto::Settlement>,
+        terms: Terms,
+    ) -> Vec<Told> {
         let told: Mutex<Vec<Option<Told>>> = Mutex::new(vec![None; batch.len()]);
-        self.settle_each(caller, batch, PATIENCE, &|at, one| told.lock()[at] = Some(one)).await;
+        self.settle_each(caller, batch, terms, &|at, one| told.lock()[at] = Some(one)).await;
         told.into_inner().into_iter().map(|told| told.unwrap_or_else(Told::late)).collect()
     }
 
@@ -77,7 +108,7 @@ impl SettleRouter {
         &self,
         caller: &Caller,
         batch: Vec<proto::Settlement>,
-        patience: Duration,
+        terms: Terms,
         tell: &(dyn Fn(usize, Told) + Send + Sync),
     ) {
         let tell = |at: usize, told: Told| {
@@ -87,62 +118,90 @@ impl SettleRouter {
         };
         let mut own: ByFlow<(Receipt, Wish)> = HashMap::new();
         let mut others: Vec<(usize, Receipt, Verb)> = Vec::new();
+        let mut owners: Vec<(usize, Arc<str>, Errand)> = Vec::new();
         for (at, settlement) in batch.into_iter().enumerate() {
             let read = self.open(caller, &settlement.receipt).and_then(|receipt| {
-                let wish = Wish::read(settlement).map_err(|detail| self.refuse("request", caller, detail))?;
+                let wish =
+                    Wish::read(&settlement).map_err(|detail| self.refuse("request", caller, detail))?;
                 Ok((receipt, wish))
             });
-            match read {
-                Err(refusal) => tell(at, refusal),
-                Ok((receipt, wish)) => match self.home(&receipt) {
-                    Some(flow) => {
-                        let (_, asked) =
-                            own.entry(Arc::clone(&receipt.flow)).or_insert_with(|| (flow, Vec::new()));
-                        asked.push((at, (receipt, wish)));
-                    }
-                    None => others.push((at, receipt, verb(wish.outcome))),
-                },
+            let (receipt, wish) = match read {
+                Ok(read) => read,
+                Err(refusal) => {
+                    tell(at, refusal);
+                    continue;
+                }
+            };
+            match self.way(&receipt, terms) {
+                Way::Flow(flow) => {
+                    let (_, asked) =
+                        own.entry(Arc::clone(&receipt.flow)).or_insert_with(|| (flow, Vec::new()));
+                    asked.push((at, (receipt, wish)));
+                }
+                Way::Broker => others.push((at, receipt, verb(wish.outcome))),
+                Way::Owner => owners.push((at, receipt.owner, Errand::Settle(settlement))),
+                Way::Nowhere(told) => tell(at, told),
             }
         }
         let by_broker = |at: usize, _: SettleByReceipt, result: SettledByReceipt| {
             tell(at, Told::by_broker(result.map(|_| ())));
         };
-        let asking = own.into_values().map(|(flow, asked)| ask_flow(flow, asked, patience, &tell));
-        // Neither waits for the other.
-        let (unknown, ()) = tokio::join!(join_all(asking), self.ask_brokers(others, &by_broker));
-        self.ask_brokers(unknown.into_iter().flatten().collect(), &by_broker).await;
+        let by_owner = |at: usize, kept: Kept| tell(at, kept.told);
+        let asking = own.into_values().map(|(flow, asked)| ask_flow(flow, asked, terms.patience, &tell));
+        // None waits for another.
+        let (unknown, (), ()) = tokio::join!(
+            join_all(asking),
+            self.ask_brokers(others, &by_broker),
+            self.ask_owners(owners, terms, &by_owner)
+        );
+        let (lost, unknown) = self.sort_unknown(unknown.into_iter().flatten());
+        lost.into_iter().for_each(|(at, receipt)| tell(at, self.lost(&receipt)));
+        self.ask_brokers(unknown, &by_broker).await;
     }
 
     /// Renews a batch; one result for each, in the same order.
-    pub(crate) async fn renew(&self, caller: &Caller, batch: Vec<proto::Renewal>) -> Vec<Kept> {
+    pub(crate) async fn renew(&self, caller: &Caller, batch: Vec<proto::Renewal>, terms: Terms) -> Vec<Kept> {
         let kept: Mutex<Vec<Option<Kept>>> = Mutex::new(vec![None; batch.len()]);
         let mut own: ByFlow<(Receipt, Duration)> = HashMap::new();
         let mut others: Vec<(usize, Receipt, Verb)> = Vec::new();
-        for (at, proto::Renewal { receipt, length_ms }) in batch.into_iter().enumerate() {
+        let mut owners: Vec<(usize, Arc<str>, Errand)> = Vec::new();
+        for (at, renewal) in batch.into_iter().enumerate() {
+            let proto::Renewal { receipt, length_ms } = &renewal;
+            let length_ms = *length_ms;
             let length = Duration::from_millis(length_ms).min(LENGTH_MAX);
             let read = if length.is_zero() {
                 Err(self.refuse("request", caller, "a renewal needs a length above zero".to_owned()))
             } else {
-                self.open(caller, &receipt)
+                self.open(caller, receipt)
             };
-            match read {
-                Err(refusal) => kept.lock()[at] = Some(Kept::not(refusal)),
-                Ok(receipt) => match self.home(&receipt) {
-                    Some(flow) => {
-                        own.entry(Arc::clone(&receipt.flow))
-                            .or_insert_with(|| (flow, Vec::new()))
-                            .1
-                            .push((at, (receipt, length)));
-                    }
-                    None => others.push((at, receipt, Verb::Renew(length))),
-                },
+            let receipt = match read {
+                Ok(receipt) => receipt,
+                Err(refusal) => {
+                    kept.lock()[at] = Some(Kept::not(refusal));
+                    continue;
+                }
+            };
+            match self.way(&receipt, terms) {
+                Way::Flow(flow) => {
+                    let (_, asked) =
+                        own.entry(Arc::clone(&receipt.flow)).or_insert_with(|| (flow, Vec::new()));
+                    asked.push((at, (receipt, length)));
+                }
+                Way::Broker => others.push((at, receipt, Verb::Renew(length))),
+                Way::Owner => owners.push((at, receipt.owner, Errand::Renew(renewal))),
+                Way::Nowhere(told) => kept.lock()[at] = Some(Kept::not(told)),
             }
         }
         let by_broker = |at: usize, asked: SettleByReceipt, result: SettledByReceipt| {
             kept.lock()[at] = Some(self.kept_by_broker(asked, result));
         };
-        let asking = own.into_values().map(|(flow, asked)| ask_flow_to_renew(flow, asked));
-        let (answers, ()) = tokio::join!(join_all(asking), self.ask_brokers(others, &by_broker));
+        let by_owner = |at: usize, one: Kept| kept.lock()[at] = Some(one);
+        let asking = own.into_values().map(|(flow, asked)| ask_flow_to_renew(flow, asked, terms.patience));
+        let (answers, (), ()) = tokio::join!(
+            join_all(asking),
+            self.ask_brokers(others, &by_broker),
+            self.ask_owners(owners, terms, &by_owner)
+        );
         let mut unknown = Vec::new();
         for (at, answer) in answers.into_iter().flatten() {
             match answer {
@@ -155,6 +214,8 @@ impl SettleRouter {
                 Err((receipt, length)) => unknown.push((at, receipt, Verb::Renew(length))),
             }
         }
+        let (lost, unknown) = self.sort_unknown(unknown);
+        lost.into_iter().for_each(|(at, receipt)| kept.lock()[at] = Some(Kept::not(self.lost(&receipt))));
         self.ask_brokers(unknown, &by_broker).await;
         let kept = kept.into_inner();
         let kept: Vec<Kept> =
@@ -209,9 +270,57 @@ impl SettleRouter {
         Ok(receipt)
     }
 
-    /// The flow that gave the message out, when that was this host.
-    fn home(&self, receipt: &Receipt) -> Option<FlowHandle> {
-        if receipt.owner != self.host_id { None } else { self.registry.find(&receipt.flow) }
+    /// Where a receipt goes.
+    fn way(&self, receipt: &Receipt, terms: Terms) -> Way {
+        let is_own = receipt.owner == self.host_id;
+        if is_own && let Some(flow) = self.registry.find(&receipt.flow) {
+            return Way::Flow(flow);
+        }
+        if !(self.owner_settles)(&receipt.routing) {
+            return Way::Broker;
+        }
+        let refused = |detail| Way::Nowhere(Told::elsewhere(proto::Status::Refused, detail));
+        match &self.forwarder {
+            _ if is_own => Way::Nowhere(self.lost(receipt)),
+            _ if terms.passed_on => refused(format!(
+                "host `{}` did not give it out: host `{}` did, and what was passed on goes no further",
+                self.host_id, receipt.owner
+            )),
+            None => refused(forward::no_peers(&receipt.owner)),
+            Some(_) => Way::Owner,
+        }
+    }
+
+    /// What the flows of this host do not know: what only they could have settled, and what the broker is asked about.
+    #[allow(clippy::type_complexity, reason = "two lists of what came in")]
+    fn sort_unknown(
+        &self,
+        unknown: impl IntoIterator<Item = (usize, Receipt, Verb)>,
+    ) -> (Vec<(usize, Receipt)>, Vec<(usize, Receipt, Verb)>) {
+        let (lost, unknown): (Vec<_>, Vec<_>) =
+            unknown.into_iter().partition(|(_, receipt, _)| (self.owner_settles)(&receipt.routing));
+        (lost.into_iter().map(|(at, receipt, _)| (at, receipt)).collect(), unknown)
+    }
+
+    /// What this host gave out, and alone could settle, and does not have any more.
+    fn lost(&self, receipt: &Receipt) -> Told {
+        let detail = format!(
+            "host `{}`, which gave it out, does not hold it any more: it was settled or let go of, its lock has ended, or the host              was started anew; if nobody has settled it, it comes again",
+            receipt.owner
+        );
+        Told { status: proto::Status::Unknown, detail, own: true }
+    }
+
+    /// Passes on what only other hosts can settle. There is a forwarder, or nothing would come here.
+    async fn ask_owners(
+        &self,
+        errands: Vec<(usize, Arc<str>, Errand)>,
+        terms: Terms,
+        tell: &(dyn Fn(usize, Kept) + Send + Sync),
+    ) {
+        if let Some(forwarder) = self.forwarder.as_ref().filter(|_| !errands.is_empty()) {
+            forwarder.pass_on(errands, terms.patience, tell).await;
+        }
     }
 
     /// Settles past this host's flows, and tells each result when it is there. What has none in time is to be tried again.
@@ -317,6 +426,7 @@ async fn ask_flow(
 async fn ask_flow_to_renew(
     flow: FlowHandle,
     asked: Vec<(usize, (Receipt, Duration))>,
+    patience: Duration,
 ) -> Vec<(usize, Result<RenewalAnswer, (Receipt, Duration)>)> {
     let places: Vec<usize> = (0..asked.len()).collect();
     let (collector, replies) = Collector::new(&places);
@@ -327,7 +437,7 @@ async fn ask_flow_to_renew(
     });
     let _ = flow.send(Command::Renew(renew.collect())).await;
     let mut answers: Vec<Option<RenewalAnswer>> = vec![None; asked.len()];
-    for (at, answer) in collector.all(PATIENCE).await {
+    for (at, answer) in collector.all(patience).await {
         answers[at] = Some(answer.unwrap_or(RenewalAnswer::Failed(Answer::NotHere)));
     }
     let late = || RenewalAnswer::Failed(Answer::RetryLater("the broker has not answered".into()));
@@ -364,12 +474,12 @@ fn verb(outcome: Outcome) -> Verb {
 }
 
 impl Wish {
-    fn read(settlement: proto::Settlement) -> Result<Self, String> {
+    fn read(settlement: &proto::Settlement) -> Result<Self, String> {
         use proto::settlement::Verdict;
-        let outcome = match settlement.verdict {
+        let outcome = match &settlement.verdict {
             Some(Verdict::Accept(_)) => Outcome::Accepted,
             Some(Verdict::Defer(proto::Defer { delay_ms })) => {
-                let delay = Duration::from_millis(delay_ms);
+                let delay = Duration::from_millis(*delay_ms);
                 if delay > LENGTH_MAX {
                     return Err(format!(
                         "a delay is at most 30 days, which are {} ms, and not {delay_ms} ms; one that is longer than the \
@@ -381,7 +491,7 @@ impl Wish {
             }
             Some(Verdict::Release(_)) => Outcome::Released,
             Some(Verdict::Reject(proto::Reject { reason })) => {
-                Outcome::Rejected { reason: told_reason(&reason) }
+                Outcome::Rejected { reason: told_reason(reason) }
             }
             None => return Err("a settlement needs a verdict: accept, defer, release or reject".to_owned()),
         };
@@ -432,14 +542,23 @@ impl Told {
         Self { status, detail: error.detail.into(), own: false }
     }
 
-    fn late() -> Self {
-        let detail = "no answer came in time; settle again".to_owned();
-        Self { status: proto::Status::RetryLater, detail, own: false }
+    /// What is known of a message that another host gave out.
+    pub(crate) const fn elsewhere(status: proto::Status, detail: String) -> Self {
+        Self { status, detail, own: false }
+    }
+
+    pub(crate) fn late() -> Self {
+        Self::elsewhere(proto::Status::RetryLater, "no answer came in time; settle again".to_owned())
     }
 }
 
+impl Terms {
+    /// Those of somebody who waits as long as may be.
+    pub(crate) const OWN: Self = Self { patience: PATIENCE, passed_on: false };
+}
+
 impl Kept {
-    const fn not(told: Told) -> Self {
+    pub(crate) const fn not(told: Told) -> Self {
         Self { told, next_receipt: String::new(), lease: Duration::ZERO }
     }
 }

@@ -25,6 +25,7 @@ pub use options::{HoldLimits, SourceOptions};
 pub use table::{REFUSED, TABLE};
 use tidegate_connector::tls::TlsError;
 use tidegate_connector::{Clock, Settler, Source};
+use tidegate_model::Routing;
 use tidegate_telemetry::Telemetry;
 
 use self::members::Members;
@@ -32,6 +33,12 @@ use self::members::Members;
 /// What receipts of these deliveries have as their namespace, which no RocketMQ settler is for: they are settled by the host
 /// that took them.
 pub const NAMESPACE: &str = "kafka-sharegroup";
+
+/// Whether a delivery's lock belongs to one member, so that only the host that took it can settle it.
+#[must_use]
+pub fn only_owner_settles(routing: &Routing) -> bool {
+    *routing.namespace == *NAMESPACE
+}
 
 /// A running source and the settler of its deliveries.
 pub struct Link {

@@ -97,6 +97,15 @@ pub enum StartError {
     /// What settles receipts.
     #[error(transparent)]
     Settler(Box<tidegate_rocketmq::AckPoolError>),
+    /// A peer cannot be used at all.
+    #[error("peer `{peer}` cannot be used")]
+    Peer {
+        /// The peer.
+        peer: Arc<str>,
+        /// Why not.
+        #[source]
+        source: Box<tidegate_handoff::PeerError>,
+    },
     /// A policy that must be loaded is not.
     #[error("policy `{policy}` is not loaded: {reason}")]
     Policy {
@@ -112,7 +121,7 @@ impl StartError {
     #[must_use]
     pub const fn is_config(&self) -> bool {
         match self {
-            Self::Preparation(_) | Self::Policy { .. } | Self::Settler(_) => true,
+            Self::Preparation(_) | Self::Policy { .. } | Self::Settler(_) | Self::Peer { .. } => true,
             Self::Identity(error) => error.is_config(),
             Self::Handoff(error) => error.is_config(),
             _ => false,

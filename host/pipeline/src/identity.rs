@@ -175,6 +175,13 @@ impl Identity {
         errors
     }
 
+    /// The id of the host that a state directory is of, if it has one yet. Makes nothing and locks nothing.
+    #[must_use]
+    pub fn read_host_id(state_dir: &Path) -> Option<String> {
+        let id = fs::read_to_string(state_dir.join(HOST_ID_FILE)).ok()?;
+        Some(id.trim().to_owned()).filter(|id| is_host_id(id))
+    }
+
     /// The key file of a state directory.
     #[must_use]
     pub fn key_file(state_dir: &Path) -> PathBuf {

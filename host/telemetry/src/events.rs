@@ -4,6 +4,7 @@ pub mod flow;
 pub mod handoff;
 pub mod host;
 pub mod kafka;
+pub mod peer;
 pub mod policy;
 pub mod resolver;
 pub mod rocketmq;

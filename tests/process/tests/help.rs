@@ -41,7 +41,7 @@ fn options_of_every_section_and_connector() {
     insta::assert_snapshot!("options", ended.stdout);
     let ended = run_to_end(directory.path(), &["--json", "options"]);
     let all: Vec<serde_json::Value> = serde_json::from_str(&ended.stdout).expect("JSON");
-    assert_eq!(all.len(), 13);
+    assert_eq!(all.len(), 14);
     for place in &all {
         let name = place["section"].as_str().or(place["connector"].as_str()).expect("a name");
         let ended = run_to_end(directory.path(), &["options", name]);
@@ -56,5 +56,5 @@ fn options_of_every_section_and_connector() {
     }
     let ended = run_to_end(directory.path(), &["options", "rocketmq"]);
     assert_eq!(ended.code, Some(2));
-    insta::assert_snapshot!(ended.stderr.trim_end(), @"error: there is no section or connector `rocketmq`, did you mean `rocketmq-grpc`? There are `host`, `policies`, `flows`, `sources`, `sinks`, `settlers`, `rocketmq-grpc`, `kafka-sharegroup`, `handoff`, `http`, `file`, `stdout`, `discard`.");
+    insta::assert_snapshot!(ended.stderr.trim_end(), @"error: there is no section or connector `rocketmq`, did you mean `rocketmq-grpc`? There are `host`, `policies`, `flows`, `peers`, `sources`, `sinks`, `settlers`, `rocketmq-grpc`, `kafka-sharegroup`, `handoff`, `http`, `file`, `stdout`, `discard`.");
 }

@@ -275,6 +275,8 @@ impl Drop for Host {
 async fn serve(broker: Broker, options: HostOptions, draining: oneshot::Receiver<()>) -> Handoff {
     let HostOptions { service, name, accepts_on_delivery, settles_for_others } = options;
     let handoff = Handoff::start(Parts {
+        forwarder: None,
+        owner_settles: |_| false,
         name: "workers".into(),
         options: service,
         key: ReceiptKey::new([7; 32]),

@@ -9,7 +9,7 @@ use crate::fixtures::{
     CATALOG, SMALLEST, config, etc, example_lines, example_with_everything, mistakes, smallest_with,
 };
 use crate::plan;
-use crate::sections::{FLOW_TABLE, HOST_TABLE, KeyBy, LogLevel, OnError, POLICY_TABLE, SECTIONS};
+use crate::sections::{FLOW_TABLE, HOST_TABLE, KeyBy, LogLevel, OnError, PEER_TABLE, POLICY_TABLE, SECTIONS};
 
 #[test]
 fn the_smallest_configuration_has_every_default() {
@@ -48,9 +48,12 @@ fn the_example_is_a_configuration_with_and_without_what_it_leaves_out() {
 fn the_example_has_every_key_and_the_true_defaults() {
     let everything = example_with_everything();
     let full = config(&everything);
-    for (path, table) in
-        [("host", &HOST_TABLE), ("policies.fair", &POLICY_TABLE), ("flows.tenants", &FLOW_TABLE)]
-    {
+    for (path, table) in [
+        ("host", &HOST_TABLE),
+        ("policies.fair", &POLICY_TABLE),
+        ("flows.tenants", &FLOW_TABLE),
+        ("peers.second", &PEER_TABLE),
+    ] {
         for spec in table.options {
             let last = spec.key.rsplit('.').next().expect("a part");
             assert!(
@@ -81,7 +84,8 @@ fn the_example_has_every_key_and_the_true_defaults() {
 fn every_key_listed_is_accepted_and_has_an_effect() {
     const BARE: &str = "[policies.p]\ncomponent = \"p.wasm\"\n[policies.q]\ncomponent = \"q.wasm\"\n[sinks.dead]\nconnector = \"stdout\"\n\
                         [sources.other]\nconnector = \"rocketmq-grpc\"\nrocketmq.client.endpoints = \"h:1\"\n\
-                        rocketmq.source.main-topic = \"T\"\nrocketmq.source.consumer-group = \"G\"\n[host]\n";
+                        rocketmq.source.main-topic = \"T\"\nrocketmq.source.consumer-group = \"G\"\n\
+                        [peers.n]\nendpoint = \"https://n:1\"\ntls-cert-file = \"c\"\ntls-key-file = \"k\"\n[host]\n";
     let before = smallest_with("[sources.orders]", &format!("{BARE}[sources.orders]"));
     let parsed = config(&before);
     for table in SECTIONS.iter().map(|section| section.table) {
@@ -89,6 +93,7 @@ fn every_key_listed_is_accepted_and_has_an_effect() {
         let header = match section {
             "host" => "[host]",
             "policies" => "[policies.p]",
+            "peers" => "[peers.n]",
             _ => "[flows.orders]",
         };
         for spec in table.options {
@@ -101,6 +106,8 @@ fn every_key_listed_is_accepted_and_has_an_effect() {
                 ("flows", "key", _) => "\"record-key\"".to_owned(),
                 ("policies", "on-error", _) => "\"stop\"".to_owned(),
                 ("policies", "sha256", _) => format!("\"{}\"", "a".repeat(64)),
+                ("peers", "endpoint", _) => "\"https://other:1\"".to_owned(),
+                ("peers", "token", _) => "\"secret\"".to_owned(),
                 ("host", "admin-listen", _) => "\"127.0.0.1:1\"".to_owned(),
                 (_, _, Kind::Bool) => {
                     let default = spec.default == tidegate_connector::options::Default::Value("true");
@@ -133,6 +140,7 @@ fn every_key_listed_is_accepted_and_has_an_effect() {
             });
             let same = parsed.host == changed.host
                 && parsed.policies == changed.policies
+                && parsed.peers == changed.peers
                 && parsed.flows == changed.flows;
             assert!(!same, "`{section}.{}` is listed and has no effect", spec.key);
         }
@@ -150,6 +158,31 @@ fn every_key_of_the_hosts_own_has_a_comment_in_the_example() {
         let is_plain = key.starts_with("sink = ");
         assert!(!is_key || is_connectors || is_plain || pair[0].starts_with("# "), "{}", pair[1]);
     }
+}
+
+#[test]
+fn peers_are_checked_all_at_once() {
+    let told = mistakes(&format!(
+        "{SMALLEST}\n[peers.a]\nendpoint = \"10.0.0.7:9641\"\n[peers.b]\ntokn = \"x\"\n\
+         [peers.c]\nendpoint = \"http://c:1\"\ntls-ca-file = \"ca.pem\"\n\
+         [peers.d]\nendpoint = \"https://d:1\"\ntls-cert-file = \"d.pem\"\n"
+    ));
+    for said in [
+        "`peers.a.endpoint` begins with `http://` or `https://`",
+        "`peers.b.endpoint` is required",
+        "`peers.b.tokn` is not a known key; did you mean `token`?",
+        "`peers.c.tls-ca-file` has no effect without TLS",
+        "`peers.d.tls-key-file` is missing",
+    ] {
+        assert!(told.contains(said), "{said}: {told}");
+    }
+    assert_eq!(told.lines().count(), 5, "{told}");
+}
+
+#[test]
+fn a_host_may_do_nothing_but_pass_on() {
+    let config = config("[peers.a]\nendpoint = \"https://a:1\"\ntls-ca-file = \"ca.pem\"\n");
+    assert_eq!(config.peers["a"].values.text("tls-ca-file"), Some("/etc/tidegate/ca.pem"));
 }
 
 #[test]

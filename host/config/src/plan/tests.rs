@@ -50,6 +50,17 @@ fn sources_and_sinks_need_a_restart() {
 }
 
 #[test]
+fn peers_need_a_restart_and_show_no_token() {
+    let with = |peers: &str| config(&smallest_with("[flows.orders]", &format!("{peers}\n[flows.orders]")));
+    let peer = |token: &str| with(&format!("[peers.a]\nendpoint = \"http://a:1\"\ntoken = \"{token}\""));
+    assert_eq!(
+        plan(&peer("one"), &peer("two")).to_string(),
+        "`peers.a.token`: (secret) -> (secret) (needs a restart)"
+    );
+    assert_eq!(plan(&peer("one"), &with("")).to_string(), "`peers.a`: configured -> none (needs a restart)");
+}
+
+#[test]
 fn policies_change_live_but_come_and_go_with_a_restart() {
     let with = |policy: &str| config(&smallest_with("[flows.orders]", &format!("{policy}\n[flows.orders]")));
     let before = with("[policies.p]\ncomponent = \"a.wasm\"");

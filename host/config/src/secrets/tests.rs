@@ -45,6 +45,16 @@ fn from_a_variable_a_file_or_written_out() {
 }
 
 #[test]
+fn a_peers_token() {
+    let mut config = config("[peers.a]\nendpoint = \"http://a:1\"\ntoken = \"env:PEER\"\n");
+    let told = config.resolve_secrets(&Variables::default()).expect_err("it is not set").to_string();
+    assert!(told.contains("`peers.a.token`"), "{told}");
+    config.resolve_secrets(&variables("PEER", "hunter2")).expect("set");
+    assert_eq!(config.peers["a"].values.text("token"), Some("hunter2"));
+    assert!(!format!("{config:?}").contains("hunter2"), "a secret in Debug");
+}
+
+#[test]
 fn each_of_several_under_names() {
     let keys = "rocketmq.client.extra = { a = \"env:MQ\", b = \"plain\" }\n[sinks.out]";
     let mut config = config(&smallest_with("[sinks.out]", keys));

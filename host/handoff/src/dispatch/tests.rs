@@ -8,7 +8,8 @@ use tidegate_model::{Handle, Message, Routing, SettleError};
 
 use super::*;
 
-const OPTIONS: Options = Options { accepts_on_delivery: false, key_affinity: false, held_max: 100 };
+const OPTIONS: Options =
+    Options { accepts_on_delivery: false, key_affinity: false, held_max: 100, owner_settles: |_| false };
 
 fn emission(number: u64, key: &str, ordered: bool, bytes: usize) -> Emission {
     let mut message = Message::new("topic", format!("message-{number}"));
@@ -513,7 +514,7 @@ proptest! {
         accepts_on_delivery: bool,
         key_affinity: bool,
     ) {
-        let mut world = World::new(Options { accepts_on_delivery, key_affinity, held_max: 20 });
+        let mut world = World::new(Options { accepts_on_delivery, key_affinity, held_max: 20, owner_settles: |_| false });
         for step in steps {
             world.take(&step);
         }

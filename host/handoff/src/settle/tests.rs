@@ -43,6 +43,8 @@ fn router() -> SettleRouter {
         host_id: "here".into(),
         registry: Arc::default(),
         others: Some(Arc::new(Stuck)),
+        forwarder: None,
+        owner_settles: |routing| *routing.namespace == *"owner",
         clock: Clock::start(),
         telemetry: Telemetry::default(),
     }
@@ -60,7 +62,7 @@ async fn what_the_broker_has_answered_does_not_wait_for_what_it_has_not() {
     let began = tokio::time::Instant::now();
     let told = Mutex::new(Vec::new());
     let tell = |at: usize, one: Told| told.lock().push((at, one.status, began.elapsed()));
-    router.settle_each(&anyone, settlements.collect(), PATIENCE, &tell).await;
+    router.settle_each(&anyone, settlements.collect(), Terms::OWN, &tell).await;
     let late = (proto::Status::RetryLater, PATIENCE);
     let expected = [(0, proto::Status::Done, Duration::ZERO), (1, late.0, late.1), (2, late.0, late.1)];
     let told = told.into_inner();
@@ -75,7 +77,7 @@ async fn a_renewal_that_the_broker_has_answered_is_told_as_well() {
     let anyone = Rights::default().admit(None).unwrap();
     let renewals = (0..2)
         .map(|number| proto::Renewal { receipt: receipt(number).encode(&router.key), length_ms: 60_000 });
-    let kept = router.renew(&anyone, renewals.collect()).await;
+    let kept = router.renew(&anyone, renewals.collect(), Terms::OWN).await;
     let statuses: Vec<_> = kept.iter().map(|kept| kept.told.status).collect();
     assert_eq!(statuses, [proto::Status::Done, proto::Status::RetryLater]);
 }
@@ -84,7 +86,7 @@ async fn a_renewal_that_the_broker_has_answered_is_told_as_well() {
 fn a_delay_that_nobody_can_mean_is_refused_with_the_limit() {
     let read = |delay_ms| {
         let verdict = Some(proto::settlement::Verdict::Defer(proto::Defer { delay_ms }));
-        Wish::read(proto::Settlement { receipt: String::new(), verdict, cost: None })
+        Wish::read(&proto::Settlement { receipt: String::new(), verdict, cost: None })
     };
     let month = u64::try_from(LENGTH_MAX.as_millis()).expect("a month");
     assert!(read(0).is_ok() && read(month).is_ok());

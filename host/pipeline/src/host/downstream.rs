@@ -7,7 +7,8 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tidegate_config::{AckMode, Config};
 use tidegate_connector::{Clock, ReceiptSettler, Sink};
-use tidegate_handoff::Handoff;
+use tidegate_handoff::{Forwarder, Handoff};
+use tidegate_kafka_share::connector::only_owner_settles;
 use tidegate_policy::PolicyHost;
 use tidegate_rocketmq::{AckPool, GrpcSink};
 use tidegate_sinks::{Discard, FanOut, FileError, FileOptions, Http, OpenFile, SinkParts, Stdout};
@@ -56,6 +57,7 @@ impl Downstream {
             return Ok(downstream);
         }
         downstream.settler = Some(Arc::new(downstream.start_settler(policies)?));
+        let forwarder = downstream.start_forwarder()?;
         for (name, options) in handoffs {
             let settler = downstream.settler.clone();
             let service = Handoff::start(tidegate_handoff::Parts {
@@ -64,6 +66,8 @@ impl Downstream {
                 key: downstream.identity.receipt_key().clone(),
                 host_id: Arc::clone(downstream.identity.host_id()),
                 others: settler.map(|settler| settler as Arc<dyn ReceiptSettler>),
+                forwarder: forwarder.clone(),
+                owner_settles: only_owner_settles,
                 clock,
                 telemetry: downstream.telemetry.clone(),
             });
@@ -88,6 +92,16 @@ impl Downstream {
         }
         AckPool::start(clients, self.clock, self.telemetry.clone())
             .map_err(|error| StartError::Settler(Box::new(error)))
+    }
+
+    /// Who passes receipts on to other hosts. It connects when there is something to pass on, and ends with the services.
+    fn start_forwarder(&self) -> Result<Option<Arc<Forwarder>>, StartError> {
+        if self.prepared.peers.is_empty() {
+            return Ok(None);
+        }
+        let forwarder = Forwarder::start(self.prepared.peers.clone(), self.clock, self.telemetry.clone());
+        let failed = |(peer, source)| StartError::Peer { peer, source: Box::new(source) };
+        forwarder.map(|forwarder| Some(Arc::new(forwarder))).map_err(failed)
     }
 
     /// What the configuration comes to.

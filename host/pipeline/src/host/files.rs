@@ -11,6 +11,9 @@ const PER_FLOW: u64 = 16;
 /// Of each sink that is not counted otherwise.
 const PER_SINK: u64 = 8;
 
+/// Of each peer: a connection, and one that is made anew.
+const PER_PEER: u64 = 2;
+
 /// The most files and connections that a host of this configuration may have open, its admin API aside. Generous where
 /// a broker decides.
 #[must_use]
@@ -21,7 +24,12 @@ pub fn open_files_max(config: &Config) -> u64 {
         PER_FLOW + sinks.map(of_sink).sum::<u64>()
     });
     let settlers = config.settlers.len() as u64 * PER_FLOW;
-    OF_ITS_OWN + flows.sum::<u64>() + settlers + services as u64 * tidegate_handoff::CONNECTIONS_MAX as u64
+    let peers = config.peers.len() as u64 * PER_PEER;
+    OF_ITS_OWN
+        + flows.sum::<u64>()
+        + settlers
+        + peers
+        + services as u64 * tidegate_handoff::CONNECTIONS_MAX as u64
 }
 
 /// What one flow's sink has for itself; the connections of a service are counted once.

@@ -8,9 +8,10 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use tidegate_config::{AckMode, Config, Flow, Settler, Sink as SinkConfig, Source};
+use tidegate_config::{AckMode, Config, Flow, Peer, Settler, Sink as SinkConfig, Source};
 use tidegate_connector::options::{OptionError, nearest};
-use tidegate_handoff::ServiceOptions;
+use tidegate_connector::tls::{self, Identity as ClientIdentity, Pem, Trust};
+use tidegate_handoff::{PeerOptions, ServiceOptions};
 use tidegate_rocketmq::{AckClient, AckScope, ClientOptions, SinkOptions};
 use tidegate_sinks::{FileOptions, HttpOptions};
 
@@ -24,6 +25,7 @@ pub struct Preparation {
     pub(super) sources: BTreeMap<Arc<str>, SourceOptions>,
     pub(super) settlers: BTreeMap<Arc<str>, ClientOptions>,
     pub(super) sinks: BTreeMap<Arc<str>, Prepared>,
+    pub(super) peers: Vec<PeerOptions>,
     remarks: Vec<String>,
 }
 
@@ -91,6 +93,12 @@ impl Preparation {
         &self.settlers
     }
 
+    /// How other hosts of the fleet are reached, in the order of their names.
+    #[must_use]
+    pub fn peers(&self) -> &[PeerOptions] {
+        &self.peers
+    }
+
     /// Who can settle receipts: the configured settlers for all of their namespaces, and each source for its own group.
     /// Keys of resolvers are not in it yet.
     pub(super) fn ack_clients(&self) -> Vec<AckClient> {
@@ -117,7 +125,7 @@ impl Preparation {
     /// Prepares what settles receipts, and nothing else: for those who run no host.
     ///
     /// # Errors
-    /// Everything that is wrong with sources and settlers.
+    /// Everything that is wrong with sources, settlers and peers.
     pub fn of_clients(config: &Config) -> Result<Self, Mistakes> {
         let mut desk = Desk::default();
         desk.look_at_clients(config);
@@ -176,6 +184,13 @@ impl Desk {
                 }
                 Err(problem) => self.say(format!("settlers.{name}"), problem),
             }
+        }
+        for (name, peer) in &config.peers {
+            let options = peer_options(name, peer);
+            for error in options.check() {
+                self.wrong(format!("peers.{name}"), &error);
+            }
+            self.prepared.peers.push(options);
         }
     }
 
@@ -299,7 +314,8 @@ impl Desk {
         if config.flows.is_empty() && !self.prepared.sinks.values().any(is_service) {
             let problem = "there is no flow, and nobody could ask this host to settle: a host that only settles has a sink with \
                            `connector = \"handoff\"` beside them, where workers bring their receipts";
-            self.say("settlers".to_owned(), problem.to_owned());
+            let section = if config.settlers.is_empty() { "peers" } else { "settlers" };
+            self.say(section.to_owned(), problem.to_owned());
         }
     }
 
@@ -341,6 +357,22 @@ fn settler_options(settler: &Settler) -> Result<ClientOptions, String> {
         return Err(unusable(&settler.connector, "settler"));
     }
     ClientOptions::from_values(&settler.values).map_err(|errors| list(&errors))
+}
+
+fn peer_options(name: &Arc<str>, peer: &Peer) -> PeerOptions {
+    let file = |path: &std::path::Path| Pem::File(path.to_owned());
+    PeerOptions {
+        name: Arc::clone(name),
+        endpoint: peer.endpoint().into(),
+        token: peer.token().map(Into::into),
+        tls: tls::Client {
+            trust: peer.ca_file().map_or(Trust::SystemRoots, |path| Trust::Certificates(file(path))),
+            identity: peer
+                .identity_files()
+                .map(|(chain, key)| ClientIdentity { certificates: file(chain), key: file(key) }),
+            ..tls::Client::default()
+        },
+    }
 }
 
 fn sink_options(sink: &SinkConfig) -> Result<Prepared, String> {

@@ -10,7 +10,7 @@ use super::{ClientArgs, duration};
 /// What receipts are settled with, and how the broker is reached.
 #[derive(Debug, Args)]
 pub(crate) struct SettleArgs {
-    /// The configuration whose settlers and sources know the brokers
+    /// The configuration whose settlers, sources and peers know the brokers and the other hosts
     #[arg(short, long, value_name = "FILE", default_value = "tidegate.toml", env = "TIDEGATE_CONFIG")]
     pub(crate) config: PathBuf,
     /// Settle at this proxy, whatever the receipts say, and read no configuration

@@ -1,12 +1,14 @@
 //! `tidegate check`: is a configuration right, and do the brokers agree?
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use anyhow::anyhow;
 use serde_json::{Value, json};
 use tidegate_config::{Config, ReloadPlan, plan};
 use tidegate_connector::Clock;
-use tidegate_pipeline::{Preparation, Resolvers, SourceOptions, policy_specs};
+use tidegate_handoff::{Description, Forwarder};
+use tidegate_pipeline::{Identity, Preparation, Resolvers, SourceOptions, policy_specs};
 use tidegate_rocketmq::{CheckOutcome, CheckReport, CheckStep, TopicKind};
 
 use tidegate_telemetry::Telemetry;
@@ -79,7 +81,8 @@ pub(crate) fn run(args: &CheckArgs, output: &Output) -> Result<(), Failure> {
     let sources = unusable(SOURCE).map(|names| format!("sources that cannot receive as configured: {names}"));
     let settlers =
         unusable(SETTLER).map(|names| format!("settlers that cannot settle as configured: {names}"));
-    let told: Vec<_> = sources.into_iter().chain(settlers).collect();
+    let peers = unusable(PEER).map(|names| format!("peers that nothing can be passed on to: {names}"));
+    let told: Vec<_> = sources.into_iter().chain(settlers).chain(peers).collect();
     if !told.is_empty() {
         return Err(Failure::environment(anyhow!(told.join("; "))));
     }
@@ -91,6 +94,7 @@ pub(crate) fn run(args: &CheckArgs, output: &Output) -> Result<(), Failure> {
 
 const SOURCE: &str = "source";
 const SETTLER: &str = "settler";
+const PEER: &str = "peer";
 
 /// What was found behind one section.
 struct Asked {
@@ -117,6 +121,51 @@ async fn ask_brokers(config: &Config, prepared: &Preparation) -> Result<Vec<Aske
         resolvers.resolve(&mut options).map_err(Failure::environment)?;
         let report = tidegate_rocketmq::check_client(&options, clock, telemetry.clone()).await;
         all.push(Asked { role: SETTLER, name: Arc::clone(name), report });
+    }
+    if !prepared.peers().is_empty() {
+        all.extend(ask_peers(config, prepared, clock, telemetry).await?);
+    }
+    Ok(all)
+}
+
+/// Asks every peer which host it is, and finds out what cannot be meant.
+async fn ask_peers(
+    config: &Config,
+    prepared: &Preparation,
+    clock: Clock,
+    telemetry: Telemetry,
+) -> Result<Vec<Asked>, Failure> {
+    let started = Forwarder::start(prepared.peers().to_vec(), clock, telemetry);
+    let forwarder = started.map_err(|(peer, error)| {
+        Failure::config(anyhow!(error).context(format!("peer `{peer}` cannot be used")))
+    })?;
+    let own = Identity::read_host_id(&config.host.state_dir);
+    let mut seen: BTreeMap<String, Arc<str>> = BTreeMap::new();
+    let mut all = Vec::new();
+    for (name, described) in forwarder.describe_all().await {
+        let step = |name, outcome, detail| CheckStep { name, outcome, detail };
+        let mut report = CheckReport::default();
+        match described {
+            Err(problem) => report.steps.push(step("answer", CheckOutcome::Failed, problem)),
+            Ok(Description { host, version, flows }) => {
+                let told = format!("host {host}, tidegate {version}");
+                report.steps.push(step("answer", CheckOutcome::Good, told));
+                let (outcome, told) = match &*flows {
+                    [] => (CheckOutcome::Warning, "the token is for no flow that it serves".to_owned()),
+                    _ => (CheckOutcome::Good, flows.join(", ")),
+                };
+                report.steps.push(step("flows", outcome, told));
+                if own.as_deref() == Some(&*host) {
+                    let told = "it is the host of this configuration: nothing is passed on to it".to_owned();
+                    report.steps.push(step("identity", CheckOutcome::Warning, told));
+                } else if let Some(first) = seen.get(&host) {
+                    let told = format!("it is the same host as the peer `{first}`");
+                    report.steps.push(step("identity", CheckOutcome::Warning, told));
+                }
+                seen.entry(host).or_insert_with(|| Arc::clone(&name));
+            }
+        }
+        all.push(Asked { role: PEER, name, report });
     }
     Ok(all)
 }

@@ -1,4 +1,5 @@
-//! `tidegate ack`, `defer`, `reject`, `release`: settles by receipt, straight at the broker.
+//! `tidegate ack`, `defer`, `reject`, `release`: settles by receipt, straight at the broker, or at the host that gave the
+//! message out where only that one can.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,6 +7,8 @@ use std::time::Duration;
 use anyhow::anyhow;
 use serde_json::json;
 use tidegate_connector::{Clock, ReceiptSettler as _, SettleByReceipt};
+use tidegate_handoff::{Forwarded, Forwarder, PeerOptions, no_peers};
+use tidegate_kafka_share::connector::only_owner_settles;
 use tidegate_model::{Receipt, SettleError, SettleFault, Verb};
 use tidegate_pipeline::{Preparation, Resolvers};
 use tidegate_rocketmq::{AckClient, AckPool, AckScope};
@@ -47,16 +50,41 @@ async fn settle(args: &SettleArgs, verb: &Verb, output: &Output) -> Result<(), F
     let clock = Clock::start();
     let telemetry = Telemetry::default();
     // Resolvers live as long as the keys that they give.
-    let (clients, key, _resolvers) = prepare(args, clock, &telemetry).await?;
-    let pool = AckPool::start(clients, clock, telemetry).map_err(Failure::config)?;
-    let mut desk = Desk { pool, key, verb, output, counts: Counts::default() };
+    let Prepared { clients, peers, key, resolvers: _resolvers } = prepare(args, clock, &telemetry).await?;
+    let pool = AckPool::start(clients, clock, telemetry.clone()).map_err(Failure::config)?;
+    let forwarder = match peers {
+        None => Owners::Unsaid,
+        Some(peers) if peers.is_empty() => Owners::Unknown,
+        Some(peers) => {
+            Owners::Peers(Forwarder::start(peers, clock, telemetry).map_err(|(peer, error)| {
+                Failure::config(anyhow!(error).context(format!("peer `{peer}` cannot be used")))
+            })?)
+        }
+    };
+    let mut desk = Desk { pool, owners: forwarder, key, verb, output, counts: Counts::default() };
     let settled = each_batch(&args.receipts, BATCH, async |batch| desk.settle(batch).await).await;
     desk.pool.close().await;
     settled?;
     desk.counts.conclude(verb, output)
 }
 
-type Prepared = (Vec<AckClient>, Option<Key>, Option<Resolvers>);
+/// What receipts are settled with.
+struct Prepared {
+    clients: Vec<AckClient>,
+    /// Other hosts, as a configuration has them; `None` without one.
+    peers: Option<Vec<PeerOptions>>,
+    key: Option<Key>,
+    resolvers: Option<Resolvers>,
+}
+
+/// How the hosts are reached that alone can settle what they gave out.
+enum Owners {
+    /// There is no configuration that could say it.
+    Unsaid,
+    /// The configuration has no peers.
+    Unknown,
+    Peers(Forwarder),
+}
 
 /// Who settles, and the key to check receipts with. At a place that the user names nothing has to be checked: the
 /// receipt does not say where its keys go.
@@ -66,11 +94,8 @@ async fn prepare(args: &SettleArgs, clock: Clock, telemetry: &Telemetry) -> Resu
         let client = client::options(endpoints, &args.client)?;
         let endpoint = Some(client.endpoints.clone());
         let name: Arc<str> = "command line".into();
-        return Ok((
-            vec![AckClient { name, client, scope: AckScope::Everything, endpoint }],
-            given_key,
-            None,
-        ));
+        let clients = vec![AckClient { name, client, scope: AckScope::Everything, endpoint }];
+        return Ok(Prepared { clients, peers: None, key: given_key, resolvers: None });
     }
     if args.client.is_given() {
         return Err(Failure::config(anyhow!(
@@ -94,18 +119,24 @@ async fn prepare(args: &SettleArgs, clock: Clock, telemetry: &Telemetry) -> Resu
     };
     let resolvers = Resolvers::start(&config, clock, telemetry.clone()).await.map_err(Failure::runtime)?;
     let clients = resolvers.ack_clients(&prepared).map_err(Failure::config)?;
-    if clients.is_empty() {
+    if clients.is_empty() && prepared.peers().is_empty() && prepared.sources().is_empty() {
         return Err(Failure::config(anyhow!(
-            "`{}` has no `[settlers.NAME]` and no source, so nothing says how to reach a broker",
+            "`{}` has no `[settlers.NAME]`, no source and no `[peers.NAME]`, so nothing says how to reach a broker or another host",
             args.config.display()
         )));
     }
-    Ok((clients, Some(key), Some(resolvers)))
+    Ok(Prepared {
+        clients,
+        peers: Some(prepared.peers().to_vec()),
+        key: Some(key),
+        resolvers: Some(resolvers),
+    })
 }
 
 /// Settles batches and says what came of each receipt.
 struct Desk<'a> {
     pool: AckPool,
+    owners: Owners,
     key: Option<Key>,
     verb: &'a Verb,
     output: &'a Output,
@@ -116,9 +147,13 @@ struct Desk<'a> {
 struct Counts {
     done: u64,
     expired: u64,
+    unknown: u64,
     refused: u64,
     unreached: u64,
 }
+
+/// What came of one receipt: a word, and a sentence unless it is done.
+type Told = (&'static str, Option<String>);
 
 impl Desk<'_> {
     async fn settle(&mut self, given: Vec<Given>) -> Result<(), Failure> {
@@ -127,39 +162,59 @@ impl Desk<'_> {
             None => Receipt::decode_unverified(&given.text).map_err(|error| error.to_string()),
         };
         let read: Vec<_> = given.iter().map(read).collect();
-        let good = read.iter().filter_map(|receipt| receipt.as_ref().ok());
-        let batch = good.map(|receipt| SettleByReceipt { receipt: receipt.clone(), verb: self.verb.clone() });
-        let mut results = self.pool.settle(batch.collect()).await.into_iter();
-        for (given, receipt) in given.iter().zip(read) {
-            match receipt {
-                Ok(receipt) => {
-                    let result = results.next().unwrap_or_else(|| Err(unsettled(self.verb)));
-                    self.tell(given, Some(&receipt), result.map(|_| ()));
-                }
-                Err(detail) => {
-                    let (detail, fault) = (detail.into(), SettleFault::Refused);
-                    self.tell(given, None, Err(SettleError { verb: self.verb.name(), detail, fault }));
-                }
+        let (mut by_broker, mut by_owner) = (Vec::new(), Vec::new());
+        for (given, receipt) in given.iter().zip(&read) {
+            let Ok(receipt) = receipt else { continue };
+            let (receipt, verb) = (receipt.clone(), self.verb.clone());
+            if only_owner_settles(&receipt.routing) {
+                by_owner.push((receipt, given.text.clone(), verb));
+            } else {
+                by_broker.push(SettleByReceipt { receipt, verb });
             }
+        }
+        let (by_broker, by_owner) =
+            tokio::join!(self.pool.settle(by_broker), self.settle_at_owners(by_owner));
+        let (mut by_broker, mut by_owner) = (by_broker.into_iter(), by_owner.into_iter());
+        for (given, receipt) in given.iter().zip(read) {
+            let told = match &receipt {
+                Ok(receipt) if only_owner_settles(&receipt.routing) => {
+                    by_owner.next().map_or_else(|| by_broker_told(Err(unsettled(self.verb))), told_by_owner)
+                }
+                Ok(_) => {
+                    by_broker_told(by_broker.next().unwrap_or_else(|| Err(unsettled(self.verb))).map(|_| ()))
+                }
+                Err(detail) => ("refused", Some(detail.clone())),
+            };
+            self.tell(given, receipt.as_ref().ok(), told);
         }
         self.output.written()
     }
 
-    fn tell(&mut self, given: &Given, receipt: Option<&Receipt>, result: Result<(), SettleError>) {
-        let (status, detail) = match result {
-            Ok(()) => ("done", None),
-            Err(error) => {
-                let status = match error.fault {
-                    SettleFault::LeaseGone => "expired",
-                    SettleFault::Refused => "refused",
-                    SettleFault::Broker => "retry-later",
-                };
-                (status, Some(error.detail))
+    /// Has the hosts settle that gave the messages out.
+    async fn settle_at_owners(&self, batch: Vec<(Receipt, String, Verb)>) -> Vec<Forwarded> {
+        match &self.owners {
+            Owners::Peers(forwarder) => forwarder.settle(batch).await,
+            Owners::Unknown => {
+                batch.into_iter().map(|(receipt, ..)| Forwarded::Refused(no_peers(&receipt.owner))).collect()
             }
-        };
+            Owners::Unsaid => {
+                let told = |receipt: Receipt| {
+                    format!(
+                        "only host `{}`, which gave it out, can settle it: name a configuration with a `[peers.NAME]` for it with \
+                         `--config FILE`",
+                        receipt.owner
+                    )
+                };
+                batch.into_iter().map(|(receipt, ..)| Forwarded::Refused(told(receipt))).collect()
+            }
+        }
+    }
+
+    fn tell(&mut self, given: &Given, receipt: Option<&Receipt>, (status, detail): Told) {
         *match status {
             "done" => &mut self.counts.done,
             "expired" => &mut self.counts.expired,
+            "unknown" => &mut self.counts.unknown,
             "refused" => &mut self.counts.refused,
             _ => &mut self.counts.unreached,
         } += 1;
@@ -186,10 +241,11 @@ impl Desk<'_> {
 
 impl Counts {
     fn conclude(&self, verb: &Verb, output: &Output) -> Result<(), Failure> {
-        let Self { done, expired, refused, unreached } = self;
-        let failed = expired + refused + unreached;
+        let Self { done, expired, unknown, refused, unreached } = self;
+        let failed = expired + unknown + refused + unreached;
+        let lost = if *unknown == 0 { String::new() } else { format!("{unknown} unknown at their hosts, ") };
         let told = format!(
-            "{done} settled ({verb}), {expired} expired, {refused} refused, {unreached} to be tried again"
+            "{done} settled ({verb}), {expired} expired, {lost}{refused} refused, {unreached} to be tried again"
         );
         if failed == 0 {
             if !output.is_json() {
@@ -202,6 +258,26 @@ impl Counts {
             (0, _) => Failure::environment(anyhow!("{told}")),
             _ => Failure::runtime(anyhow!("{told}")),
         })
+    }
+}
+
+fn by_broker_told(result: Result<(), SettleError>) -> Told {
+    let Err(error) = result else { return ("done", None) };
+    let status = match error.fault {
+        SettleFault::LeaseGone => "expired",
+        SettleFault::Refused => "refused",
+        SettleFault::Broker => "retry-later",
+    };
+    (status, Some(error.detail.into()))
+}
+
+fn told_by_owner(forwarded: Forwarded) -> Told {
+    match forwarded {
+        Forwarded::Done => ("done", None),
+        Forwarded::Expired(detail) => ("expired", Some(detail)),
+        Forwarded::Unknown(detail) => ("unknown", Some(detail)),
+        Forwarded::Refused(detail) => ("refused", Some(detail)),
+        Forwarded::RetryLater(detail) => ("retry-later", Some(detail)),
     }
 }
 
