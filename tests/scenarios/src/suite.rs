@@ -30,8 +30,8 @@ struct Piece<S> {
 impl<S: Stands> Part for Piece<S> {
     type Stage = Taken;
 
-    fn name(&self) -> &'static str {
-        self.scenario.name
+    fn name(&self) -> String {
+        self.scenario.name.to_owned()
     }
 
     async fn take(&self) -> Taken {

@@ -5,7 +5,7 @@ mod real;
 
 use async_trait::async_trait;
 use tidegate_share_broker::Service;
-use tidegate_test_brokers::kafka::{Certificates, Record};
+use tidegate_test_brokers::kafka::{Certificates, Record, Version};
 
 pub(crate) use self::memory::MemoryStage;
 pub(crate) use self::real::RealStage;
@@ -35,6 +35,9 @@ pub trait Stage: Send + Sync + 'static {
 
     /// What clients need for TLS, where there is a door with it.
     fn certificates(&self) -> Option<&Certificates>;
+
+    /// Which release it is, when it is real.
+    fn version(&self) -> Option<Version>;
 
     /// The cluster itself, when it is in memory: for faults and for what was asked.
     fn service(&self) -> Option<&Service>;
@@ -115,8 +118,6 @@ pub enum Door {
 pub enum Stand {
     /// One node, shared with other scenarios at the same time: each has its own topics and groups.
     One,
-    /// The same of the newest release.
-    Newest,
     /// One node, ours alone while the scenario runs, so that it can be killed.
     Crash,
     /// Three nodes, ours alone while the scenario runs.

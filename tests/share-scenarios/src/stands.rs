@@ -5,6 +5,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use tidegate_test_brokers::kafka::Version;
 use tokio::sync::{Mutex, OnceCell, OwnedMutexGuard};
 
 use crate::stage::{MemoryStage, RealStage, Stage, Stand};
@@ -23,6 +24,9 @@ pub enum Side {
 pub trait Stands: Send + Sync + 'static {
     /// What kind they are.
     fn side(&self) -> Side;
+
+    /// Which release they are, for the scenarios' names, where there are several.
+    fn release(&self) -> Option<Version>;
 
     /// Scenarios that play at the same time when the command line does not say.
     fn side_by_side(&self) -> usize;
@@ -54,6 +58,10 @@ impl Stands for InMemory {
         Side::Memory
     }
 
+    fn release(&self) -> Option<Version> {
+        None
+    }
+
     fn side_by_side(&self) -> usize {
         12
     }
@@ -64,11 +72,25 @@ impl Stands for InMemory {
 }
 
 /// One real cluster of each kind, started when the first scenario asks for it and ended when this is dropped.
-#[derive(Default)]
 pub struct Real {
+    version: Version,
     places: parking_lot::Mutex<BTreeMap<u8, Arc<Place>>>,
     /// Two clusters that start at the same time on two cores take longer than one after the other.
-    starting: Mutex<()>,
+    starting: Arc<Mutex<()>>,
+}
+
+impl Real {
+    /// Clusters of every release that is tested.
+    #[must_use]
+    pub fn of_every_release() -> Vec<Self> {
+        let starting = Arc::<Mutex<()>>::default();
+        let of = |version| Self {
+            version,
+            places: parking_lot::Mutex::default(),
+            starting: Arc::clone(&starting),
+        };
+        Version::ALL.map(of).into()
+    }
 }
 
 #[derive(Default)]
@@ -83,19 +105,23 @@ impl Stands for Real {
         Side::Real
     }
 
+    fn release(&self) -> Option<Version> {
+        Some(self.version)
+    }
+
     fn side_by_side(&self) -> usize {
-        12
+        8
     }
 
     async fn take(&self, stand: Stand) -> Taken {
         let place = Arc::clone(self.places.lock().entry(stand as u8).or_default());
         let alone = match stand {
             Stand::Crash | Stand::Three | Stand::Narrow => Some(Arc::clone(&place.alone).lock_owned().await),
-            Stand::One | Stand::Newest | Stand::Guarded | Stand::Without => None,
+            Stand::One | Stand::Guarded | Stand::Without => None,
         };
         let start = || async {
             let _one_at_a_time = self.starting.lock().await;
-            Arc::new(RealStage::start(stand).await)
+            Arc::new(RealStage::start(self.version, stand).await)
         };
         let stage = Arc::clone(place.stage.get_or_init(start).await);
         if alone.is_some() {

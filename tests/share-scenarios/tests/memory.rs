@@ -5,5 +5,5 @@ use std::process::ExitCode;
 use tidegate_share_scenarios::{InMemory, run};
 
 fn main() -> ExitCode {
-    run(InMemory)
+    run(vec![InMemory])
 }

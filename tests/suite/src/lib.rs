@@ -23,7 +23,7 @@ pub trait Part: Send + 'static {
     type Stage;
 
     /// As the command line selects it.
-    fn name(&self) -> &'static str;
+    fn name(&self) -> String;
 
     /// Waits for its stage.
     fn take(&self) -> impl Future<Output = Self::Stage>;

@@ -39,15 +39,8 @@ pub(super) async fn the_first_record_comes_soon(play: Play) {
 }
 
 pub(super) async fn ten_thousand_records_once(play: Play) {
-    all_once(&play, 10_000).await;
-}
-
-pub(super) async fn the_newest_release_hands_out_and_takes_all(play: Play) {
-    all_once(&play, 3_000).await;
-}
-
-async fn all_once(play: &Play, count: usize) {
     const BATCH: usize = 250;
+    let count = 10_000;
     let (topic, group) = (play.topic("topic", 3).await, play.group("group", &[]).await);
     for (partition, first) in (0..3).cycle().zip((0..count).step_by(BATCH)) {
         play.append(&topic, partition, first..first + BATCH).await;

@@ -10,16 +10,8 @@ use crate::play::{Play, is_all_ok};
 
 const LOCK: Duration = Duration::from_secs(2);
 
-pub(super) async fn a_renewed_record_stays_with_its_holder(play: Play) {
-    renewal(&play).await;
-}
-
-pub(super) async fn the_newest_release_renews(play: Play) {
-    renewal(&play).await;
-}
-
 /// Held for more than three lock durations, while another member waits for it.
-async fn renewal(play: &Play) {
+pub(super) async fn a_renewed_record_stays_with_its_holder(play: Play) {
     let topic = play.topic("topic", 1).await;
     let lock = LOCK.as_millis().to_string();
     let group = play.group("group", &[("share.record.lock.duration.ms", &lock)]).await;

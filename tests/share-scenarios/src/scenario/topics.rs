@@ -22,14 +22,6 @@ pub(super) async fn a_topic_is_made_later(play: Play) {
 }
 
 pub(super) async fn a_deleted_topic_leaves_the_others_alone(play: Play) {
-    deletion(&play).await;
-}
-
-pub(super) async fn the_newest_release_deletes_topics(play: Play) {
-    deletion(&play).await;
-}
-
-async fn deletion(play: &Play) {
     let (gone, kept) = (play.topic("gone", 2).await, play.topic("kept", 2).await);
     let group = play.group("group", &[]).await;
     play.append(&gone, 0, 0..10).await;

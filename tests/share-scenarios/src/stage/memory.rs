@@ -12,7 +12,7 @@ use tidegate_connector::Clock;
 use tidegate_share_broker::{
     Access, Batch, GroupOptions, Options, Record as Written, RecordState, Reset, Service,
 };
-use tidegate_test_brokers::kafka::{Certificates, Record};
+use tidegate_test_brokers::kafka::{Certificates, Record, Version};
 
 use super::{Door, NARROW, PLAIN_USER, Stage, Stand};
 
@@ -34,7 +34,7 @@ impl MemoryStage {
     pub(crate) async fn start(stand: Stand) -> Self {
         let mut options = Options { group: quick(), journal_max: JOURNAL_MAX, ..Options::quick() };
         match stand {
-            Stand::One | Stand::Newest | Stand::Crash => {}
+            Stand::One | Stand::Crash => {}
             Stand::Three => options.nodes = 3,
             Stand::Guarded => options.users = vec![(PLAIN_USER.0.to_owned(), PLAIN_USER.1.to_owned())],
             Stand::Narrow => (options.group_size_max, options.sessions_max) = (NARROW, NARROW),
@@ -136,6 +136,10 @@ impl Stage for MemoryStage {
     }
 
     fn certificates(&self) -> Option<&Certificates> {
+        None
+    }
+
+    fn version(&self) -> Option<Version> {
         None
     }
 

@@ -18,6 +18,7 @@ pub(crate) struct RealStage {
     cluster: Cluster,
     driver: Driver,
     certificates: Option<Certificates>,
+    version: Version,
     away: Mutex<BTreeMap<i32, Away>>,
 }
 
@@ -31,12 +32,11 @@ enum Away {
 const APPENDS_MAX: u32 = 3;
 
 impl RealStage {
-    pub(crate) async fn start(stand: Stand) -> Self {
-        let mut options = ClusterOptions::default();
+    pub(crate) async fn start(version: Version, stand: Stand) -> Self {
+        let mut options = ClusterOptions { version, ..ClusterOptions::default() };
         let narrow = NARROW.to_string();
         match stand {
             Stand::One | Stand::Crash => {}
-            Stand::Newest => options.version = Version::V4_4,
             Stand::Three => options.nodes = 3,
             Stand::Guarded => {
                 options.sasl = Some(
@@ -58,7 +58,7 @@ impl RealStage {
         let certificates = options.tls.clone();
         let cluster = Cluster::start(options).await.expect("a real cluster");
         let driver = cluster.driver();
-        Self { cluster, driver, certificates, away: Mutex::default() }
+        Self { cluster, driver, certificates, version, away: Mutex::default() }
     }
 }
 
@@ -100,6 +100,10 @@ impl Stage for RealStage {
 
     fn certificates(&self) -> Option<&Certificates> {
         self.certificates.as_ref()
+    }
+
+    fn version(&self) -> Option<Version> {
+        Some(self.version)
     }
 
     fn service(&self) -> Option<&Service> {
@@ -154,7 +158,13 @@ impl Stage for RealStage {
     }
 
     async fn members(&self, group: &str) -> usize {
-        self.driver.describe_group(group).await.unwrap().members.len()
+        const GROUP_ID_NOT_FOUND: i16 = 69;
+        match self.driver.describe_group(group).await {
+            Ok(described) => described.members.len(),
+            // Nobody was ever in it.
+            Err(error) if error.code() == Some(GROUP_ID_NOT_FOUND) => 0,
+            Err(error) => panic!("describing {group}: {error}"),
+        }
     }
 
     async fn leader(&self, topic: &str, partition: i32) -> i32 {

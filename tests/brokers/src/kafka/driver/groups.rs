@@ -1,11 +1,13 @@
 //! Share groups.
 
+use kafka_wire::describe_configs_request::DescribeConfigsResource;
 use kafka_wire::{
-    DeleteGroupsRequest, DescribeShareGroupOffsetsRequest, FindCoordinatorRequest, ShareGroupDescribeRequest,
-    describe_share_group_offsets_request as offsets, share_group_describe_response::DescribedGroup,
+    DeleteGroupsRequest, DescribeConfigsRequest, DescribeShareGroupOffsetsRequest, FindCoordinatorRequest,
+    ShareGroupDescribeRequest, describe_share_group_offsets_request as offsets,
+    share_group_describe_response::DescribedGroup,
 };
 
-use super::{Driver, code, only, settle};
+use super::{Driver, code, only, settle, until};
 use crate::kafka::connection::{CallError, accepted};
 use crate::kafka::options::NodeId;
 
@@ -28,12 +30,48 @@ pub struct ShareOffset {
 
 impl Driver {
     /// Changes settings of a share group (`share.auto.offset.reset`, `share.record.lock.duration.ms`), which need not
-    /// exist. In effect within half a second.
+    /// exist, and waits until every running node knows of it: where a group begins is decided once, by its first fetch.
     ///
     /// # Errors
     /// When the broker refuses, as with 40 for a value outside its limits.
     pub async fn configure_group(&self, group: &str, settings: &[(&str, &str)]) -> Result<(), CallError> {
-        self.configure(GROUP_RESOURCE, group, settings).await
+        self.configure(GROUP_RESOURCE, group, settings).await?;
+        for node in self.nodes.keys().filter(|node| self.lives.is_running(**node)) {
+            until(&format!("{node} knowing the settings of {group}"), async || {
+                let known = match self.group_settings(*node, group).await {
+                    Ok(known) => known,
+                    // It may be ended meanwhile.
+                    Err(error) if error.is_transport() => return Ok(Ok(())),
+                    Err(error) => return Err(error),
+                };
+                let missing = settings
+                    .iter()
+                    .find(|(name, value)| !known.iter().any(|(known, is)| known == name && is == value));
+                Ok(missing.map_or(Ok(()), |(name, value)| Err(format!("{name} is not {value} yet"))))
+            })
+            .await?;
+        }
+        Ok(())
+    }
+
+    /// A group's settings as one node knows them.
+    async fn group_settings(&self, node: NodeId, group: &str) -> Result<Vec<(String, String)>, CallError> {
+        const VERSION: i16 = 4;
+        let mut resource = DescribeConfigsResource::default();
+        resource.resource_type = GROUP_RESOURCE;
+        resource.resource_name = group.into();
+        resource.configuration_keys = None;
+        let mut request = DescribeConfigsRequest::default();
+        request.resources = vec![resource];
+        let found = only(self.call(node, &request, VERSION).await?.results, "DescribeConfigsRequest")?;
+        let what = || format!("settings of group {group}");
+        accepted(what, found.error_code, found.error_message.as_ref())?;
+        let text = |text: &str| text.to_owned();
+        Ok(found
+            .configs
+            .iter()
+            .map(|of| (text(&of.name), of.value.as_deref().map(text).unwrap_or_default()))
+            .collect())
     }
 
     /// Who coordinates a group, as soon as somebody does: the first question on a fresh cluster makes a topic.
