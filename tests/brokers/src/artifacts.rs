@@ -11,6 +11,8 @@ const INSTALL_JAVA: &str =
     "install a JDK 17 or newer and put it on the PATH (Debian: `apt-get install openjdk-17-jdk-headless`)";
 const INSTALL_MAVEN: &str =
     "install Maven 3.8 or newer and put it on the PATH (Debian: `apt-get install maven`)";
+const INSTALL_PYTHON: &str =
+    "install Python 3.10 or newer with venv and put it on the PATH (Debian: `apt-get install python3-venv`)";
 /// Written last into a complete directory; holds what it was made from.
 const STAMP: &str = "made-from";
 
@@ -42,8 +44,43 @@ pub fn rocketmq() -> Result<ClassPath, ClusterError> {
 /// # Errors
 /// When Java or Maven is missing or fails.
 pub fn kafka(version: kafka::Version) -> Result<ClassPath, ClusterError> {
+    kafka_programs(version, &[])
+}
+
+/// The same with our Java programs `sources`, which use Kafka's own clients of that version.
+///
+/// # Errors
+/// When Java or Maven is missing or fails.
+pub fn kafka_programs(version: kafka::Version, sources: &[PathBuf]) -> Result<ClassPath, ClusterError> {
     let pom = Path::new(HERE).join("kafka/pom.xml");
-    prepare(&format!("kafka-{version}"), &pom, &[format!("-Dkafka.version={version}")], &[])
+    prepare(&format!("kafka-{version}"), &pom, &[format!("-Dkafka.version={version}")], sources)
+}
+
+/// A virtual environment of Python with the packages of a requirements file, made if that was not done yet: its interpreter.
+///
+/// # Errors
+/// When Python is missing or a package cannot be had.
+pub fn python(name: &str, requirements: &Path) -> Result<PathBuf, ClusterError> {
+    let place = directory().join(name);
+    let _lock = lock(&place)?;
+    let environment = place.join("environment");
+    once(&environment, &read(requirements)?, |environment| {
+        let path = |path: &Path| path.display().to_string();
+        tool("python3", INSTALL_PYTHON, &["-m".into(), "venv".into(), path(environment)])?;
+        let install = ["-m", "pip", "install", "--quiet", "--requirement"].map(str::to_owned);
+        let interpreter = path(&environment.join("bin/python"));
+        tool(&interpreter, INSTALL_PYTHON, &[&install[..], &[path(requirements)]].concat())
+    })?;
+    Ok(environment.join("bin/python"))
+}
+
+fn tool(program: &str, install: &'static str, arguments: &[String]) -> Result<(), ClusterError> {
+    let output = Command::new(program).args(arguments).output().map_err(|source| ClusterError::Missing {
+        program: "python3",
+        install,
+        source,
+    })?;
+    succeeded(format!("{program} {}", arguments.join(" ")), &output)
 }
 
 /// The public RocketMQ Java client and the Java programs `sources` that use it, if any.
@@ -55,7 +92,10 @@ pub fn client(sources: &[PathBuf]) -> Result<ClassPath, ClusterError> {
 }
 
 /// Prepares on a thread on which that may take its time.
-pub(crate) async fn in_background<T: Send + 'static>(
+///
+/// # Errors
+/// As `prepare` does.
+pub async fn in_background<T: Send + 'static>(
     prepare: impl FnOnce() -> Result<T, ClusterError> + Send + 'static,
 ) -> Result<T, ClusterError> {
     match tokio::task::spawn_blocking(prepare).await {

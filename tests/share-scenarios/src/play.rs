@@ -1,5 +1,6 @@
 //! What a scenario plays with: a cluster, names of its own, and members with a test's patience.
 
+mod foreign;
 mod member;
 
 use std::ops::Range;
@@ -16,6 +17,7 @@ use tidegate_share_broker::Service;
 use tidegate_test_brokers::kafka::Record;
 use tokio::time::{Instant, sleep};
 
+pub(crate) use self::foreign::{Client, Does, Line};
 pub(crate) use self::member::{Got, Heard, Member, is_all_ok};
 use crate::stage::Door;
 use crate::stands::Taken;

@@ -7,6 +7,7 @@ mod flow;
 mod groups;
 mod limits;
 mod locks;
+mod mixed;
 mod nodes;
 mod quiet;
 mod topics;
@@ -63,6 +64,15 @@ pub const ALL: &[Scenario] = scenarios! {
     One: groups => members_share_fairly,
     One: groups => a_leaving_member_gives_back_at_once,
     One: groups => two_groups_have_all_each,
+    (Real) One: mixed => members_of_ours_and_of_java_share_a_group,
+    (Real) One: mixed => members_of_ours_and_of_librdkafka_share_a_group,
+    (Real) One: mixed => members_of_three_clients_share_a_group,
+    (Real) One: mixed => a_killed_java_members_records_come_to_ours,
+    (Real) One: mixed => a_killed_librdkafka_members_records_come_to_ours,
+    (Real) One: mixed => records_are_released_to_java_and_back,
+    (Real) One: mixed => records_are_released_to_librdkafka_and_back,
+    (Real) One: mixed => a_renewed_record_is_kept_from_java,
+    (Real) One: mixed => a_renewed_record_is_kept_from_librdkafka,
     One: locks => a_renewed_record_stays_with_its_holder,
     One: locks => renewal_that_is_switched_off_is_told,
     One: locks => an_ended_lock_is_told_and_the_record_comes_once_more,
