@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 mod backoff;
+pub mod check;
 mod clock;
 pub mod files;
 mod monitor;

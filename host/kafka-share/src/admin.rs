@@ -75,3 +75,15 @@ impl ShareGroupAdmin {
         }
     }
 }
+
+/// An error with its sources.
+pub(crate) fn told(error: &dyn std::error::Error) -> Box<str> {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        text.push_str(": ");
+        text.push_str(&error.to_string());
+        source = error.source();
+    }
+    text.into()
+}

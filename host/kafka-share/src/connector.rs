@@ -8,6 +8,7 @@
 //! out again, so that it does not count at the broker. What the keeper may hold is bounded in count, bytes and time; past
 //! that a record is kept for the rest of its lock and then released.
 
+mod check;
 mod handle;
 mod incoming;
 mod keeper;
@@ -21,6 +22,7 @@ mod table;
 use std::fmt;
 use std::sync::Arc;
 
+pub use check::check;
 pub use options::{HoldLimits, SourceOptions};
 pub use table::{REFUSED, TABLE};
 use tidegate_connector::tls::TlsError;

@@ -2,10 +2,10 @@
 //!
 //! Nothing is received and nothing subscribed: a consumer that subscribes and does not poll holds up others.
 
-use std::fmt;
 use std::sync::Arc;
 
 use tidegate_connector::Clock;
+use tidegate_connector::check::CheckReport;
 use tidegate_proto::rocketmq::{self as proto, telemetry_command::Command};
 use tidegate_telemetry::Telemetry;
 use tokio::sync::mpsc;
@@ -23,73 +23,6 @@ use crate::options::{ClientOptions, SourceOptions, Tls, TopicKind, Trust};
 use crate::peer::Peer;
 use crate::profile::{Profile, Subscription};
 use crate::session::{ClientKind, Role};
-
-/// What was found, in the order in which it was looked at.
-#[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct CheckReport {
-    /// One per thing looked at; the last one may be a failure that made the rest pointless.
-    pub steps: Vec<CheckStep>,
-}
-
-/// One thing looked at.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct CheckStep {
-    /// What, in a word or two.
-    pub name: &'static str,
-    /// How it is.
-    pub outcome: CheckOutcome,
-    /// In one sentence.
-    pub detail: String,
-}
-
-/// How a thing is.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum CheckOutcome {
-    /// As it should be.
-    Good,
-    /// It works, but there is something to know.
-    Warning,
-    /// It does not work.
-    Failed,
-}
-
-impl CheckReport {
-    /// Whether the source would work.
-    #[must_use]
-    pub fn is_good(&self) -> bool {
-        self.steps.iter().all(|step| step.outcome != CheckOutcome::Failed)
-    }
-
-    fn good(&mut self, name: &'static str, detail: impl Into<String>) {
-        self.push(name, CheckOutcome::Good, detail);
-    }
-
-    fn warn(&mut self, name: &'static str, detail: impl Into<String>) {
-        self.push(name, CheckOutcome::Warning, detail);
-    }
-
-    fn fail(&mut self, name: &'static str, detail: impl Into<String>) {
-        self.push(name, CheckOutcome::Failed, detail);
-    }
-
-    fn push(&mut self, name: &'static str, outcome: CheckOutcome, detail: impl Into<String>) {
-        self.steps.push(CheckStep { name, outcome, detail: detail.into() });
-    }
-}
-
-impl fmt::Display for CheckReport {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for CheckStep { name, outcome, detail } in &self.steps {
-            let mark = match outcome {
-                CheckOutcome::Good => "ok",
-                CheckOutcome::Warning => "warning",
-                CheckOutcome::Failed => "failed",
-            };
-            writeln!(f, "{name:<10} {mark:<8} {detail}")?;
-        }
-        Ok(())
-    }
-}
 
 /// Looks at everything that a settler needs and that can be asked without a receipt: the road, its TLS and the keys. Ends
 /// within some request timeouts.

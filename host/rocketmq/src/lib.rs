@@ -49,7 +49,7 @@ mod stamp;
 mod tls;
 mod wire;
 
-pub use check::{CheckOutcome, CheckReport, CheckStep, check, check_client};
+pub use check::{check, check_client};
 pub use connect::{ConnectError, Connection, connect};
 pub use core::SetupError;
 pub use credentials::{Anonymous, Credentials, CredentialsError, Fixed, Keys, Purpose, Resolving};

@@ -245,7 +245,7 @@ async fn what_keeps_records_away_is_explained() {
          (`share.auto.offset.reset` is latest): 5 records that are there already will not come; set it to earliest before \
          the first fetch, or reset the group's offsets",
         "warning  locks cannot be renewed: the group has `share.renew.acknowledge.enable` off, so each record comes again \
-         30s after it was handed out; set it to true, or do without a renewal policy",
+         30s after it was handed out; set it to true, or do without policies that renew or defer",
         "note     nobody is in the group at the moment",
     ] {
         assert!(ended.stdout.lines().any(|told| told == line), "{}", ended.stdout);

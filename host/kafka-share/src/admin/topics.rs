@@ -62,6 +62,22 @@ impl Cluster {
 }
 
 impl ShareGroupAdmin {
+    /// The names of all topics that the client may see, without those that brokers keep for themselves, in order.
+    ///
+    /// # Errors
+    /// No broker can be asked.
+    pub async fn topics(&mut self) -> Result<Vec<Box<str>>, ReachError> {
+        let mut request = MetadataRequest::default();
+        request.topics = None;
+        request.allow_auto_topic_creation = false;
+        let patience = self.patience();
+        let answer = self.ask_any(&request, &patience).await?;
+        let seen = answer.topics.iter().filter(|topic| !topic.is_internal && topic.error_code == 0);
+        let mut names: Vec<Box<str>> = seen.filter_map(|topic| Some(topic.name.as_deref()?.into())).collect();
+        names.sort();
+        Ok(names)
+    }
+
     /// The cluster, and of its topics those that are named.
     pub(super) async fn cluster(
         &mut self,

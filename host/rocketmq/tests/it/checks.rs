@@ -1,7 +1,8 @@
 //! What `check` finds, and what a source says about a subscription that cannot work.
 
+use tidegate_connector::check::{CheckOutcome, CheckReport};
 use tidegate_devbroker::{Call, Group};
-use tidegate_rocketmq::{CheckOutcome, CheckReport, SourceOptions, TopicKind, check};
+use tidegate_rocketmq::{SourceOptions, TopicKind, check};
 
 use crate::support::{Stage, options};
 

@@ -9,9 +9,10 @@ use rustls::ServerConfig;
 use rustls::pki_types::PrivateKeyDer;
 use rustls::server::WebPkiClientVerifier;
 use tidegate_connector::Clock;
+use tidegate_connector::check::CheckReport;
 use tidegate_devbroker::Tls as ServerTls;
 use tidegate_rocketmq::{
-    CheckReport, ConnectError, IdentityFiles, Outgoing, SourceOptions, Start, Tls, Trust, check, connect,
+    ConnectError, IdentityFiles, Outgoing, SourceOptions, Start, Tls, Trust, check, connect,
 };
 use tidegate_telemetry::Telemetry;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};

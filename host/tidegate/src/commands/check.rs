@@ -7,10 +7,11 @@ use anyhow::anyhow;
 use serde_json::{Value, json};
 use tidegate_config::{Config, ReloadPlan, plan};
 use tidegate_connector::Clock;
+use tidegate_connector::check::{CheckOutcome, CheckReport, CheckStep};
 use tidegate_handoff::{Description, Forwarder};
+use tidegate_kafka_share::connector as kafka_share;
 use tidegate_pipeline::{Identity, Preparation, Resolvers, SourceOptions, policy_specs};
-use tidegate_rocketmq::{CheckOutcome, CheckReport, CheckStep, TopicKind};
-
+use tidegate_rocketmq::TopicKind;
 use tidegate_telemetry::Telemetry;
 
 use super::{block_on, policy};
@@ -110,11 +111,16 @@ async fn ask_brokers(config: &Config, prepared: &Preparation) -> Result<Vec<Aske
     for (name, options) in prepared.sources() {
         let mut options = options.clone();
         resolvers.resolve_source(&mut options).map_err(Failure::environment)?;
-        // Brokers of other kinds are not looked at yet.
-        if let Some(options) = options.rocketmq() {
-            let report = tidegate_rocketmq::check(options, clock, telemetry.clone()).await;
-            all.push(Asked { role: SOURCE, name: Arc::clone(name), report });
-        }
+        let report = match &options {
+            SourceOptions::RocketMq(options) => {
+                tidegate_rocketmq::check(options, clock, telemetry.clone()).await
+            }
+            SourceOptions::KafkaShare(options) => {
+                let renews = options.renewal_policy.is_some() || is_throttled(config, name);
+                kafka_share::check(options, renews).await
+            }
+        };
+        all.push(Asked { role: SOURCE, name: Arc::clone(name), report });
     }
     for (name, options) in prepared.settlers() {
         let mut options = options.clone();
@@ -168,6 +174,11 @@ async fn ask_peers(
         all.push(Asked { role: PEER, name, report });
     }
     Ok(all)
+}
+
+/// Whether a policy may defer what a source brings: a deferred record's lock is renewed.
+fn is_throttled(config: &Config, source: &str) -> bool {
+    config.flows.values().any(|flow| &*flow.source == source && flow.throttle.is_some())
 }
 
 /// The server's own dead letters are of no use for lite topics, so a rejected message of such a flow is dropped.

@@ -204,11 +204,11 @@ impl fmt::Display for Cause {
                 if let Some(lock) = lock {
                     write!(f, ", so each record comes again {lock:?} after it was handed out")?;
                 }
-                f.write_str("; set it to true, or do without a renewal policy")
+                f.write_str("; set it to true, or do without policies that renew or defer")
             }
             Self::RenewUnknown => f.write_str(
-                "locks cannot be renewed: the brokers are older than Kafka 4.2; upgrade them, or do without a renewal \
-                 policy",
+                "locks cannot be renewed: the brokers are older than Kafka 4.2; upgrade them, or do without policies \
+                 that renew or defer",
             ),
             Self::SettingsUnseen { problem } => {
                 write!(f, "nothing is known of the group's settings: {problem}")

@@ -5,6 +5,7 @@ use super::{Cause, Finding, Severity};
 use crate::ErrorCode;
 use crate::admin::configuration::GroupConfiguration;
 use crate::admin::error::{ConfigurationError, DescribeError, MissingRight, Operation};
+use crate::admin::told;
 use crate::admin::topics::Topic;
 
 /// Everything that keeps records away, as it is found.
@@ -171,18 +172,6 @@ fn renewal(facts: &Facts, settings: &GroupConfiguration, findings: &mut Findings
         let lock = settings.record_lock_duration();
         findings.add(Severity::Warning, Cause::RenewDisabled { lock });
     }
-}
-
-/// An error with its sources.
-fn told(error: &dyn std::error::Error) -> Box<str> {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
-        source = error.source();
-    }
-    text.into()
 }
 
 #[cfg(test)]
