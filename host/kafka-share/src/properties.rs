@@ -4,38 +4,34 @@
 //! something else is refused by its name, so that nobody believes it to be in force.
 
 mod file;
-mod login;
+mod jaas;
+mod security;
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
-use std::sync::Arc;
 
 use secrecy::{ExposeSecret, SecretString};
-use tidegate_connector::secret::{Secret, SecretSource};
-use tidegate_connector::tls::{
-    Client as Tls, Identity, OptionNames as TlsNames, Pem, ServerNameCheck, Trust,
-};
+use tidegate_connector::tls::OptionNames as TlsNames;
 
-use self::login::Login;
-use crate::{ClientOptions, FixedSecret, Mechanism, OptionNames, Sasl, Security, TokenFile};
+pub(crate) use self::security::{Given, Problem, read};
+use crate::{ClientOptions, OptionNames};
 
 pub use file::{FileError, parse};
 
 /// Properties by name. All values are secrets: which are not is known only when they are read.
 pub type Properties = BTreeMap<Box<str>, SecretString>;
 
-const PROTOCOL: &str = "security.protocol";
-const MECHANISM: &str = "sasl.mechanism";
-const JAAS: &str = "sasl.jaas.config";
-const TOKEN_URL: &str = "sasl.oauthbearer.token.endpoint.url";
-const TRUST_FILE: &str = "ssl.truststore.location";
-const TRUST_TEXT: &str = "ssl.truststore.certificates";
-const TRUST_TYPE: &str = "ssl.truststore.type";
-const KEY_FILE: &str = "ssl.keystore.location";
-const CHAIN: &str = "ssl.keystore.certificate.chain";
-const KEY: &str = "ssl.keystore.key";
-const KEY_TYPE: &str = "ssl.keystore.type";
-const NAME_CHECK: &str = "ssl.endpoint.identification.algorithm";
+pub(crate) const PROTOCOL: &str = "security.protocol";
+pub(crate) const MECHANISM: &str = "sasl.mechanism";
+pub(crate) const JAAS: &str = "sasl.jaas.config";
+pub(crate) const TOKEN_URL: &str = "sasl.oauthbearer.token.endpoint.url";
+pub(crate) const TRUST_FILE: &str = "ssl.truststore.location";
+pub(crate) const TRUST_TEXT: &str = "ssl.truststore.certificates";
+pub(crate) const TRUST_TYPE: &str = "ssl.truststore.type";
+pub(crate) const KEY_FILE: &str = "ssl.keystore.location";
+pub(crate) const CHAIN: &str = "ssl.keystore.certificate.chain";
+pub(crate) const KEY: &str = "ssl.keystore.key";
+pub(crate) const KEY_TYPE: &str = "ssl.keystore.type";
+pub(crate) const NAME_CHECK: &str = "ssl.endpoint.identification.algorithm";
 const CLIENT_ID: &str = "client.id";
 /// Where the servers are said. It is among the properties of files that are made for Java's tools.
 pub const BOOTSTRAP_SERVERS: &str = "bootstrap.servers";
@@ -90,96 +86,43 @@ pub fn client_options(properties: &Properties) -> Result<ClientOptions, Property
         let problem = format!("is not one that a connection needs; there are {}", NAMES.join(", "));
         return Err(PropertyError { name: unknown.clone(), problem: problem.into() });
     }
-    let read = Read(properties);
-    let protocol = read.text(PROTOCOL).unwrap_or("PLAINTEXT");
-    let (has_tls, has_sasl) = match protocol {
-        "PLAINTEXT" => (false, false),
-        "SSL" => (true, false),
-        "SASL_PLAINTEXT" => (false, true),
-        "SASL_SSL" => (true, true),
-        _ => return Err(wrong(PROTOCOL, "must be PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL")),
-    };
-    let idle =
-        |names: &[&str], has: bool, what: &str| match names.iter().find(|name| read.text(name).is_some()) {
-            Some(name) if !has => {
-                Err(wrong(name, &format!("has no effect: `{PROTOCOL}` is {protocol}, which has no {what}")))
-            }
-            _ => Ok(()),
-        };
-    idle(&[TRUST_FILE, TRUST_TEXT, TRUST_TYPE, KEY_FILE, CHAIN, KEY, KEY_TYPE, NAME_CHECK], has_tls, "TLS")?;
-    idle(&[MECHANISM, JAAS, TOKEN_URL], has_sasl, "SASL")?;
-    let tls = if has_tls { Some(read.tls()?) } else { None };
-    let sasl = if has_sasl { Some(read.sasl()?) } else { None };
+    let mut problems = Vec::new();
+    let security = read(&Plain(properties), &mut problems);
+    if let Some(Problem { name, text }) = problems.into_iter().next() {
+        return Err(PropertyError { name: name.into(), problem: text.into() });
+    }
+    let client_id = properties.get(CLIENT_ID).map_or("tidegate", ExposeSecret::expose_secret);
     Ok(ClientOptions {
-        security: Security { tls, sasl },
-        client_id: read.text(CLIENT_ID).unwrap_or("tidegate").into(),
+        security,
+        client_id: client_id.into(),
         names: &OPTION_NAMES,
         ..ClientOptions::default()
     })
 }
 
-struct Read<'a>(&'a Properties);
+/// Properties as they are, with nothing beside them.
+struct Plain<'a>(&'a Properties);
 
-impl Read<'_> {
-    fn text(&self, name: &str) -> Option<&str> {
+impl Given for Plain<'_> {
+    fn text(&self, name: &'static str) -> Option<&str> {
         self.0.get(name).map(ExposeSecret::expose_secret)
     }
 
-    fn tls(&self) -> Result<Tls, PropertyError> {
-        for name in [TRUST_TYPE, KEY_TYPE] {
-            if self.text(name).is_some_and(|kind| kind != "PEM") {
-                return Err(wrong(name, "must be PEM: Java's own stores are not read"));
-            }
-        }
-        let file = |name| self.text(name).map(|path| Pem::File(PathBuf::from(path)));
-        let text = |name| self.0.get(name).map(|text| Pem::Text(text.clone()));
-        let trust = match (file(TRUST_FILE), text(TRUST_TEXT)) {
-            (Some(_), Some(_)) => return Err(beside(TRUST_TEXT, TRUST_FILE)),
-            (Some(pem), None) | (None, Some(pem)) => Trust::Certificates(pem),
-            (None, None) => Trust::SystemRoots,
-        };
-        let identity = match (file(KEY_FILE), text(CHAIN), text(KEY)) {
-            (None, None, None) => None,
-            (Some(pem), None, None) => Some(Identity { certificates: pem.clone(), key: pem }),
-            (None, Some(certificates), Some(key)) => Some(Identity { certificates, key }),
-            (Some(_), Some(_), _) => return Err(beside(CHAIN, KEY_FILE)),
-            (Some(_), None, Some(_)) => return Err(beside(KEY, KEY_FILE)),
-            (None, Some(_), None) => return Err(wrong(CHAIN, &format!("needs `{KEY}` beside it"))),
-            (None, None, Some(_)) => return Err(wrong(KEY, &format!("needs `{CHAIN}` beside it"))),
-        };
-        let server_name = match self.text(NAME_CHECK) {
-            None | Some("https") => ServerNameCheck::On,
-            Some("") => ServerNameCheck::Off,
-            Some(_) => return Err(wrong(NAME_CHECK, "must be https, or empty to check no name")),
-        };
-        Ok(Tls { trust, server_name, identity })
+    fn called(&self, name: &'static str) -> String {
+        name.to_owned()
     }
 
-    fn sasl(&self) -> Result<Sasl, PropertyError> {
-        let names: Vec<_> = Mechanism::ALL.iter().map(|mechanism| mechanism.name()).collect();
-        let known = || format!("must be one of {}", names.join(", "));
-        let Some(name) = self.text(MECHANISM) else { return Err(wrong(MECHANISM, &known())) };
-        let mechanism = Mechanism::parse(name).ok_or_else(|| wrong(MECHANISM, &known()))?;
-        let secrets: Arc<dyn SecretSource> = if mechanism == Mechanism::OauthBearer {
-            let path = self.text(TOKEN_URL).and_then(|url| url.strip_prefix("file://"));
-            let problem = "must be `file://PATH` for OAUTHBEARER: the file that has the token";
-            Arc::new(TokenFile::new(path.ok_or_else(|| wrong(TOKEN_URL, problem))?))
-        } else {
-            let problem = format!("is missing: {mechanism} takes a name and a password");
-            let text = self.text(JAAS).ok_or_else(|| wrong(JAAS, &problem))?;
-            let Login { username, password } = Login::parse(text).map_err(|problem| wrong(JAAS, problem))?;
-            Arc::new(FixedSecret::new(Secret::Login { username, password }))
-        };
-        Ok(Sasl { mechanism, secrets, extensions: Vec::new() })
+    fn resolver(&self) -> Option<&str> {
+        None
     }
-}
 
-fn wrong(name: &str, problem: &str) -> PropertyError {
-    PropertyError { name: name.into(), problem: problem.into() }
-}
+    fn is_elsewhere(&self, _value: &str) -> bool {
+        false
+    }
 
-fn beside(name: &str, other: &str) -> PropertyError {
-    wrong(name, &format!("cannot stand beside `{other}`: give one of them"))
+    fn token_advice(&self) -> String {
+        "give a file that has it, as `file:///run/secrets/token`".to_owned()
+    }
 }
 
 #[cfg(test)]

@@ -1,22 +1,18 @@
 //! What a user may choose, checked: the typed form of the option table.
 
-mod jaas;
-
 use std::collections::BTreeSet;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use jaas::{Login, Module};
 use regex::RegexBuilder;
-use secrecy::SecretString;
 use tidegate_connector::options::{OptionError, Values};
-use tidegate_connector::secret::{Secret, SecretSource};
-use tidegate_connector::tls::{self, Identity, Pem, ServerNameCheck, Trust};
+use tidegate_connector::secret::SecretSource;
+use tidegate_connector::tls;
 
+use super::TABLE;
+use crate::properties::{self, Given, Problem};
 use crate::{
-    AcquireMode, BootstrapServers, ClientOptions, Extension, FetchSettings, FixedSecret, Mechanism, Sasl,
-    Security, Subscription, TokenFile, TopicPattern,
+    AcquireMode, BootstrapServers, ClientOptions, FetchSettings, Security, Subscription, TopicPattern,
 };
 
 const SERVERS: &str = "properties.bootstrap.servers";
@@ -26,18 +22,8 @@ const PATTERN: &str = "topic-pattern";
 const FORMAT: &str = "format";
 const LIMIT: &str = "delivery-count-limit";
 const RESOLVER: &str = "credentials-resolver";
-const PROTOCOL: &str = "properties.security.protocol";
-const MECHANISM: &str = "properties.sasl.mechanism";
-const JAAS: &str = "properties.sasl.jaas.config";
-const TOKEN_URL: &str = "properties.sasl.oauthbearer.token.endpoint.url";
-const TRUST_FILE: &str = "properties.ssl.truststore.location";
-const TRUST_TEXT: &str = "properties.ssl.truststore.certificates";
-const TRUST_TYPE: &str = "properties.ssl.truststore.type";
-const KEY_FILE: &str = "properties.ssl.keystore.location";
-const CHAIN: &str = "properties.ssl.keystore.certificate.chain";
-const KEY: &str = "properties.ssl.keystore.key";
-const KEY_TYPE: &str = "properties.ssl.keystore.type";
-const NAME_CHECK: &str = "properties.ssl.endpoint.identification.algorithm";
+/// What stands before the names of Java's clients.
+const PREFIX: &str = "properties.";
 
 /// Formats of Kafka connectors elsewhere that are not there yet.
 const FORMATS_TO_COME: &[&str] =
@@ -263,189 +249,49 @@ fn check_format(values: &Values, errors: &mut Vec<OptionError>) {
 }
 
 fn read_security(values: &Values, errors: &mut Vec<OptionError>) -> Security {
-    let protocol = values.text(PROTOCOL).unwrap_or("PLAINTEXT");
-    let (has_tls, has_sasl) = (protocol.ends_with("SSL"), protocol.starts_with("SASL"));
-    let idle = |keys: &[&'static str], word: &str, errors: &mut Vec<OptionError>| {
-        for key in keys.iter().copied().filter(|key| values.text(key).is_some()) {
-            errors.push(invalid(
-                key,
-                format!("has no effect with `{PROTOCOL}` = `{protocol}`, which has no {word}"),
-            ));
-        }
-    };
-    let tls = if has_tls {
-        Some(read_tls(values, errors))
-    } else {
-        idle(&[TRUST_FILE, TRUST_TEXT, KEY_FILE, CHAIN, KEY], "TLS", errors);
-        None
-    };
-    let sasl = if has_sasl {
-        read_sasl(values, errors)
-    } else {
-        idle(&[MECHANISM, JAAS, TOKEN_URL, RESOLVER], "SASL", errors);
-        None
-    };
-    Security { tls, sasl }
-}
-
-fn read_tls(values: &Values, errors: &mut Vec<OptionError>) -> tls::Client {
-    for (key, convert) in [
-        (TRUST_TYPE, "`keytool -exportcert -rfc -keystore STORE -alias ALIAS`"),
-        (KEY_TYPE, "`openssl pkcs12 -in STORE -nodes -out FILE.pem`"),
-    ] {
-        let kind = values.text(key).unwrap_or("PEM");
-        if kind != "PEM" {
-            errors
-                .push(invalid(key, format!("must be `PEM`, not `{kind}`: convert the store with {convert}")));
-        }
+    let mut problems = Vec::new();
+    let security = properties::read(&Prefixed(values), &mut problems);
+    errors.extend(problems.into_iter().map(|Problem { name, text }| invalid(key(name), text)));
+    let protocol = values.text(key(properties::PROTOCOL)).unwrap_or_default();
+    if !protocol.starts_with("SASL") && values.text(RESOLVER).is_some() {
+        let problem =
+            format!("has no effect: `{}` is {protocol}, which has no SASL", key(properties::PROTOCOL));
+        errors.push(invalid(RESOLVER, problem));
     }
-    for key in [TRUST_FILE, KEY_FILE] {
-        if let Some(path) = values.text(key)
-            && [".jks", ".p12", ".pfx"].iter().any(|end| path.ends_with(end))
-        {
-            errors.push(invalid(key, "must name a PEM file, not a store of Java's".to_owned()));
-        }
+    security
+}
+
+/// A property's key in the table.
+fn key(name: &str) -> &'static str {
+    let is_it = |key: &&str| key.strip_prefix(PREFIX) == Some(name);
+    // Each of them has an option; a test sees to it.
+    TABLE.options.iter().map(|option| option.key).find(is_it).unwrap_or(PREFIX)
+}
+
+/// Java's properties among the options of a source.
+struct Prefixed<'a>(&'a Values);
+
+impl Given for Prefixed<'_> {
+    fn text(&self, name: &'static str) -> Option<&str> {
+        self.0.text(key(name))
     }
-    let text = |key| values.text(key).map(|text| Pem::Text(SecretString::from(text.to_owned())));
-    let file = |key| values.text(key).map(|path| Pem::File(PathBuf::from(path)));
-    let trust = match (file(TRUST_FILE), text(TRUST_TEXT)) {
-        (Some(_), Some(_)) => {
-            errors.push(invalid(TRUST_TEXT, format!("cannot stand beside `{TRUST_FILE}`: give one of them")));
-            Trust::SystemRoots
-        }
-        (Some(pem), None) | (None, Some(pem)) => Trust::Certificates(pem),
-        (None, None) => Trust::SystemRoots,
-    };
-    let identity = match (file(KEY_FILE), text(CHAIN), text(KEY)) {
-        (None, None, None) => None,
-        (Some(file), None, None) => Some(Identity { certificates: file.clone(), key: file }),
-        (None, Some(certificates), Some(key)) => Some(Identity { certificates, key }),
-        (Some(_), _, _) => {
-            errors.push(invalid(
-                KEY_FILE,
-                format!("cannot stand beside `{CHAIN}` and `{KEY}`: give one or the others"),
-            ));
-            None
-        }
-        (None, Some(_), None) => {
-            errors.push(invalid(KEY, format!("is missing: `{CHAIN}` is given, and one needs the other")));
-            None
-        }
-        (None, None, Some(_)) => {
-            errors.push(invalid(CHAIN, format!("is missing: `{KEY}` is given, and one needs the other")));
-            None
-        }
-    };
-    let server_name = match values.text(NAME_CHECK).unwrap_or("https") {
-        "" => ServerNameCheck::Off,
-        "https" => ServerNameCheck::On,
-        other => {
-            errors.push(invalid(NAME_CHECK, format!("must be `https` or empty, not `{other}`")));
-            ServerNameCheck::On
-        }
-    };
-    tls::Client { trust, server_name, identity }
-}
 
-fn read_sasl(values: &Values, errors: &mut Vec<OptionError>) -> Option<Sasl> {
-    let Some(mechanism) = values.text(MECHANISM).and_then(Mechanism::parse) else {
-        if values.text(MECHANISM).is_none() {
-            errors.push(OptionError::Missing { key: MECHANISM, summary: "how the client logs in" });
-        }
-        return None;
-    };
-    let mut wrong = |key, problem: String| {
-        errors.push(invalid(key, problem));
-        None
-    };
-    let is_bearer = mechanism == Mechanism::OauthBearer;
-    // A reference to a secret that has not been looked up yet is right as it is.
-    let jaas = values.text(JAAS).filter(|text| !is_reference(text));
-    let login = match jaas.map(Login::parse) {
-        Some(Err(problem)) => return wrong(JAAS, problem),
-        Some(Ok(login)) => Some(login),
-        None => None,
-    };
-    if let Some(login) = &login {
-        let wanted = match mechanism {
-            Mechanism::Plain => Module::Plain,
-            Mechanism::OauthBearer => Module::OauthBearer,
-            Mechanism::ScramSha256 | Mechanism::ScramSha512 => Module::Scram,
-        };
-        if login.module != wanted {
-            return wrong(JAAS, format!("must have `{}` for `{MECHANISM}` = `{mechanism}`", wanted.name()));
-        }
+    fn called(&self, name: &'static str) -> String {
+        key(name).to_owned()
     }
-    let extensions = match login.as_ref().map(extensions) {
-        Some(Err(problem)) => return wrong(JAAS, problem),
-        Some(Ok(extensions)) => extensions,
-        None => Vec::new(),
-    };
-    if !is_bearer && values.text(TOKEN_URL).is_some() {
-        return wrong(TOKEN_URL, format!("has no effect with `{MECHANISM}` = `{mechanism}`"));
+
+    fn resolver(&self) -> Option<&str> {
+        self.0.text(RESOLVER).map(|_| RESOLVER)
     }
-    let has_resolver = values.text(RESOLVER).is_some();
-    let secrets: Arc<dyn SecretSource> = if has_resolver {
-        if !is_bearer && values.text(JAAS).is_some() {
-            return wrong(JAAS, format!("cannot stand beside `{RESOLVER}`: give one of them"));
-        }
-        if values.text(TOKEN_URL).is_some() {
-            return wrong(TOKEN_URL, format!("cannot stand beside `{RESOLVER}`: give one of them"));
-        }
-        Arc::new(FixedSecret::new(Secret::None))
-    } else if is_bearer {
-        match token_file(values.text(TOKEN_URL)) {
-            Ok(file) => Arc::new(file),
-            Err(problem) => return wrong(TOKEN_URL, problem),
-        }
-    } else {
-        let Some(login) = login else {
-            if values.text(JAAS).is_none() {
-                let problem =
-                    format!("is missing: `{MECHANISM}` is {mechanism}, which takes a name and a password");
-                return wrong(JAAS, problem);
-            }
-            return Some(Sasl { mechanism, secrets: Arc::new(FixedSecret::new(Secret::None)), extensions });
-        };
-        let (Some(username), Some(password)) = (login.option("username"), login.option("password")) else {
-            return wrong(JAAS, "must have `username=\"…\"` and `password=\"…\"`".to_owned());
-        };
-        let (username, password) = (username.into(), SecretString::from(password.to_owned()));
-        Arc::new(FixedSecret::new(Secret::Login { username, password }))
-    };
-    Some(Sasl { mechanism, secrets, extensions })
-}
 
-/// Whether a secret stands elsewhere and has not been looked up.
-fn is_reference(text: &str) -> bool {
-    text.starts_with("env:") || text.starts_with("file:")
-}
+    fn is_elsewhere(&self, value: &str) -> bool {
+        value.starts_with("env:") || value.starts_with("file:")
+    }
 
-/// What goes along with a token: options called `extension_NAME`.
-fn extensions(login: &Login) -> Result<Vec<Extension>, String> {
-    let given =
-        login.options.iter().filter_map(|(name, value)| Some((name.strip_prefix("extension_")?, value)));
-    given
-        .map(|(name, value)| {
-            Extension::new(name, value)
-                .map_err(|error| format!("has the extension `{name}`, which cannot be sent: {error}"))
-        })
-        .collect()
-}
-
-fn token_file(url: Option<&str>) -> Result<TokenFile, String> {
-    let advice = format!(
-        "give a file that somebody keeps fresh, as `file:///run/secrets/token`, or a policy as `{RESOLVER}`"
-    );
-    match url.map(|url| (url, url.strip_prefix("file://"))) {
-        None => Err(format!("is missing: OAUTHBEARER takes a token; {advice}")),
-        Some((_, Some(path))) if path.starts_with('/') => Ok(TokenFile::new(path)),
-        Some((_, Some(_))) => {
-            Err("must be `file://` and a whole path, as `file:///run/secrets/token`".to_owned())
-        }
-        Some((_, None)) => {
-            Err(format!("must be a file: tokens are not fetched from a server here; {advice}"))
-        }
+    fn token_advice(&self) -> String {
+        format!(
+            "give a file that somebody keeps fresh, as `file:///run/secrets/token`, or a policy as `{RESOLVER}`"
+        )
     }
 }
 

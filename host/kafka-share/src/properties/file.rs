@@ -5,11 +5,14 @@ use secrecy::SecretString;
 
 use super::Properties;
 
+/// Java's blanks within a line.
+const BLANKS: [char; 3] = [' ', '\t', '\u{c}'];
+
 /// Why a file has no properties.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum FileError {
     /// An escape that is none.
-    #[error("line {line} has `\\u` without four hexadecimal digits after it")]
+    #[error("line {line} has `\\u` without four hexadecimal digits after it, or with half a character")]
     Escape {
         /// Where, from 1.
         line: usize,
@@ -30,17 +33,17 @@ pub enum FileError {
 /// When it is no such file. Nothing of a value is in the error.
 pub fn parse(text: &str) -> Result<Properties, FileError> {
     let mut properties = Properties::new();
-    let mut lines = text.lines().enumerate();
+    let mut lines = natural_lines(text).enumerate();
     while let Some((at, line)) = lines.next() {
         let line_number = at + 1;
-        let mut whole = line.trim_start().to_owned();
+        let mut whole = line.trim_start_matches(BLANKS).to_owned();
         if whole.is_empty() || whole.starts_with(['#', '!']) {
             continue;
         }
         while goes_on(&whole) {
             whole.pop();
             let Some((_, next)) = lines.next() else { break };
-            whole.push_str(next.trim_start());
+            whole.push_str(next.trim_start_matches(BLANKS));
         }
         let (name, value) = split(&whole, line_number)?;
         let name: Box<str> = name.into();
@@ -49,6 +52,21 @@ pub fn parse(text: &str) -> Result<Properties, FileError> {
         }
     }
     Ok(properties)
+}
+
+/// Lines that end as Java has it: with a line feed, a carriage return, or both.
+fn natural_lines(text: &str) -> impl Iterator<Item = &str> {
+    let mut rest = Some(text);
+    std::iter::from_fn(move || {
+        let text = rest?;
+        let Some(end) = text.find(['\n', '\r']) else {
+            rest = None;
+            return (!text.is_empty()).then_some(text);
+        };
+        let (line, after) = text.split_at(end);
+        rest = Some(after.strip_prefix("\r\n").unwrap_or(&after[1..]));
+        Some(line)
+    })
 }
 
 /// Whether a line ends in a backslash that is not itself escaped.
@@ -67,14 +85,14 @@ fn split(line: &str, number: usize) -> Result<(String, String), FileError> {
                 has_mark = true;
                 break;
             }
-            c if c.is_whitespace() => break,
+            c if BLANKS.contains(&c) => break,
             c => name.push(c),
         }
     }
-    let mut rest = chars.as_str().trim_start();
+    let mut rest = chars.as_str().trim_start_matches(BLANKS);
     // After a blank there may still be a mark.
     if !has_mark && let Some(after) = rest.strip_prefix(['=', ':']) {
-        rest = after.trim_start();
+        rest = after.trim_start_matches(BLANKS);
     }
     let mut value = String::new();
     let mut chars = rest.chars();
@@ -91,16 +109,34 @@ fn escaped(chars: &mut std::str::Chars<'_>, line: usize) -> Result<char, FileErr
         Some('r') => '\r',
         Some('f') => '\u{c}',
         Some('u') => {
-            let wrong = FileError::Escape { line };
-            let digits = chars.as_str().get(..4).ok_or_else(|| wrong.clone())?;
-            let unit = u32::from_str_radix(digits, 16).map_err(|_| wrong.clone())?;
-            let c = char::from_u32(unit).ok_or(wrong)?;
-            *chars = chars.as_str()[4..].chars();
-            c
+            let first = unit(chars).ok_or(FileError::Escape { line })?;
+            // What does not fit into 16 bits is two of them.
+            let second = match chars.as_str().strip_prefix("\\u") {
+                Some(rest) if (0xd800..0xdc00).contains(&first) => {
+                    *chars = rest.chars();
+                    unit(chars)
+                }
+                _ => None,
+            };
+            let mut decoded = char::decode_utf16([first].into_iter().chain(second));
+            match (decoded.next(), decoded.next()) {
+                (Some(Ok(c)), None) => c,
+                _ => return Err(FileError::Escape { line }),
+            }
         }
         Some(c) => c,
         None => '\\',
     })
+}
+
+/// Four hexadecimal digits.
+fn unit(chars: &mut std::str::Chars<'_>) -> Option<u16> {
+    let mut unit = 0;
+    for _ in 0..4 {
+        let digit = chars.next()?.to_digit(16)?;
+        unit = (unit << 4) | u16::try_from(digit).ok()?;
+    }
+    Some(unit)
 }
 
 #[cfg(test)]
@@ -122,8 +158,18 @@ mod tests {
     }
 
     #[test]
+    fn line_ends_and_characters_are_javas() {
+        let text = "a=1\rb=2\r\nc=\\\r\n  3\nd=\u{a0}x\ne=\\ud83e\\udd80\n";
+        let read = parse(text).unwrap();
+        let read: Vec<_> = read.iter().map(|(name, value)| (&**name, value.expose_secret())).collect();
+        assert_eq!(read, [("a", "1"), ("b", "2"), ("c", "3"), ("d", "\u{a0}x"), ("e", "\u{1f980}")]);
+    }
+
+    #[test]
     fn what_is_no_such_file_is_told_by_its_line() {
         assert_eq!(parse("a=1\nb=\\u12").unwrap_err(), FileError::Escape { line: 2 });
+        assert_eq!(parse("b=\\u+123").unwrap_err(), FileError::Escape { line: 1 });
+        assert_eq!(parse("b=\\ud83e").unwrap_err(), FileError::Escape { line: 1 });
         assert_eq!(parse("a=1\n\na=2").unwrap_err(), FileError::Twice { line: 3, name: "a".into() });
     }
 }

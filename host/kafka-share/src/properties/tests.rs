@@ -1,3 +1,5 @@
+use tidegate_connector::tls::{Pem, ServerNameCheck, Trust};
+
 use super::*;
 
 const LOGIN: &str =
@@ -39,11 +41,14 @@ fn certificates_come_from_files_or_texts() {
     assert!(matches!(ssl(&[(TRUST_TEXT, "pem")]).unwrap().trust, Trust::Certificates(Pem::Text(_))));
     for (more, expected) in [
         (&[(TRUST_FILE, "a"), (TRUST_TEXT, "b")][..], "cannot stand beside `ssl.truststore.location`"),
-        (&[(CHAIN, "a")], "needs `ssl.keystore.key` beside it"),
-        (&[(KEY, "a")], "needs `ssl.keystore.certificate.chain` beside it"),
+        (
+            &[(CHAIN, "a")],
+            "property `ssl.keystore.key` is missing: `ssl.keystore.certificate.chain` is given",
+        ),
+        (&[(KEY, "a")], "property `ssl.keystore.certificate.chain` is missing"),
         (&[(KEY_FILE, "a"), (KEY, "b")], "cannot stand beside `ssl.keystore.location`"),
-        (&[(TRUST_TYPE, "JKS")], "must be PEM: Java's own stores are not read"),
-        (&[(NAME_CHECK, "yes")], "must be https, or empty to check no name"),
+        (&[(TRUST_TYPE, "JKS")], "must be `PEM`, not `JKS`: convert"),
+        (&[(NAME_CHECK, "yes")], "must be `https` or empty, not `yes`"),
     ] {
         let error = ssl(more).unwrap_err();
         assert!(error.contains(expected), "{error}");
@@ -61,15 +66,19 @@ fn what_has_no_effect_is_refused() {
         (&[(TRUST_FILE, "a")], "which has no TLS"),
         (&[(PROTOCOL, "ssl")], "must be PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL"),
         (&[("group.id", "g")], "property `group.id` is not one that a connection needs"),
-        (&[(PROTOCOL, "SASL_SSL")], "`sasl.mechanism` must be one of SCRAM-SHA-512"),
+        (&[(PROTOCOL, "SASL_SSL")], "`sasl.mechanism` is missing: it must be one of SCRAM-SHA-512"),
         (&[(PROTOCOL, "SASL_SSL"), (MECHANISM, "GSSAPI")], "must be one of SCRAM-SHA-512"),
         (
             &[(PROTOCOL, "SASL_SSL"), (MECHANISM, "PLAIN")],
-            "`sasl.jaas.config` is missing: PLAIN takes a name",
+            "`sasl.jaas.config` is missing: `sasl.mechanism` is PLAIN, which takes a name",
+        ),
+        (
+            &[(PROTOCOL, "SASL_SSL"), (MECHANISM, "PLAIN"), (JAAS, LOGIN)],
+            "`sasl.jaas.config` must have `org.apache.kafka.common.security.plain.PlainLoginModule` for",
         ),
         (
             &[(PROTOCOL, "SASL_SSL"), (MECHANISM, "OAUTHBEARER"), (TOKEN_URL, "https://x")],
-            "must be `file://PATH` for OAUTHBEARER",
+            "must be a file: tokens are not fetched",
         ),
     ] {
         let error = options(properties).unwrap_err();

@@ -6,6 +6,7 @@ use std::time::Duration;
 use secrecy::ExposeSecret as _;
 use tidegate_connector::options::{OptionError, Raw, Side, nearest};
 use tidegate_connector::secret::{Purpose, Secret};
+use tidegate_connector::tls::{Pem, ServerNameCheck, Trust};
 
 use super::*;
 use crate::connector::{REFUSED, TABLE};
@@ -15,6 +16,15 @@ const LEAST: [(&str, &str); 3] = [
     ("share-group-id", "any group; at all"),
     ("topic", "orders; refunds"),
 ];
+const MECHANISM: &str = "properties.sasl.mechanism";
+const JAAS: &str = "properties.sasl.jaas.config";
+const TOKEN_URL: &str = "properties.sasl.oauthbearer.token.endpoint.url";
+const TRUST_FILE: &str = "properties.ssl.truststore.location";
+const TRUST_TYPE: &str = "properties.ssl.truststore.type";
+const KEY_FILE: &str = "properties.ssl.keystore.location";
+const CHAIN: &str = "properties.ssl.keystore.certificate.chain";
+const KEY: &str = "properties.ssl.keystore.key";
+const NAME_CHECK: &str = "properties.ssl.endpoint.identification.algorithm";
 const SCRAM: &str = "org.apache.kafka.common.security.scram.ScramLoginModule required username=\"u\" \
                      password=\"hunter2\";";
 
@@ -144,7 +154,8 @@ fn sasl_is_read_from_javas_texts() {
     let plain = ("properties.sasl.mechanism", "PLAIN");
     assert_problem(&[sasl[0], plain, ("properties.sasl.jaas.config", SCRAM)], JAAS, "PlainLoginModule");
     assert_problem(&sasl, JAAS, "is missing");
-    assert_problem(&sasl[..1], MECHANISM, "required");
+    assert_problem(&sasl[..1], MECHANISM, "is missing");
+    assert_problem(&[("credentials-resolver", "keys")], RESOLVER, "no effect");
     assert_problem(&[("properties.sasl.jaas.config", SCRAM)], JAAS, "no effect");
     assert_problem(&[sasl[0], sasl[1], ("properties.sasl.jaas.config", "hunter2")], JAAS, "login module");
     // A file's content is looked up later, and `tidegate check` works without it.
@@ -161,7 +172,7 @@ fn tokens_come_from_a_file() {
     let url = format!("file://{}", path.display());
     let sasl =
         [("properties.security.protocol", "SASL_PLAINTEXT"), ("properties.sasl.mechanism", "OAUTHBEARER")];
-    let module = Module::OauthBearer.name();
+    let module = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule";
     let jaas = format!("{module} required extension_logicalCluster=\"lkc\";");
     let given = options(&[sasl[0], sasl[1], (TOKEN_URL, &url), (JAAS, &jaas)]);
     let Secret::Bearer(token) = &*secret(&given) else { panic!("a token") };
@@ -186,6 +197,13 @@ fn tls_is_pem() {
     assert_problem(&[ssl, (CHAIN, "x")], KEY, "is missing");
     assert_problem(&[ssl, (NAME_CHECK, "none")], NAME_CHECK, "`https` or empty");
     assert_problem(&[(TRUST_FILE, "ca.pem")], TRUST_FILE, "no effect");
+}
+
+#[test]
+fn what_a_connection_needs_has_an_option() {
+    for name in properties::NAMES {
+        assert_eq!(key(name), format!("properties.{name}"));
+    }
 }
 
 #[test]
