@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tidegate_connector::Clock;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 
 use self::driver::Driver;
@@ -69,13 +69,14 @@ pub struct ShareConsumer(Arc<Handle>);
 struct Handle {
     commands: mpsc::Sender<Command>,
     status: Arc<Mutex<Status>>,
+    receiving: watch::Sender<bool>,
     task: Mutex<Option<JoinHandle<()>>>,
 }
 
 /// How a consumer is doing.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Status {
-    /// Whether the group has it and nothing serious is in the way.
+    /// Whether the group has it, or it stays out of it as it was told to, and nothing serious is in the way.
     pub is_joined: bool,
     /// Partitions that are assigned to it.
     pub partitions: usize,
@@ -121,9 +122,11 @@ impl ShareConsumer {
         let (sender, commands) = mpsc::channel(COMMANDS_MAX);
         let status = Arc::new(Mutex::new(Status::default()));
         let member = Member::new(Arc::new(settings.member.clone()));
-        let driver = Driver::new(member, settings, connector, clock, observer, Arc::clone(&status));
+        let (receiving, is_receiving) = watch::channel(true);
+        let driver =
+            Driver::new(member, settings, connector, clock, observer, Arc::clone(&status), is_receiving);
         let task = tokio::spawn(driver.run(commands));
-        Self(Arc::new(Handle { commands: sender, status, task: Mutex::new(Some(task)) }))
+        Self(Arc::new(Handle { commands: sender, status, receiving, task: Mutex::new(Some(task)) }))
     }
 
     /// Waits for records, at most `records` of them and no longer than `wait`; roughly no more than `bytes`. They are
@@ -175,6 +178,12 @@ impl ShareConsumer {
             return closed();
         }
         answer.await.unwrap_or_else(|_| closed())
+    }
+
+    /// Whether records are taken in from now on. While none are, the member stays out of its group, which gives its partitions to
+    /// others, and gives back what nobody has received. What its user has stays with it, to be settled. Does not wait.
+    pub fn set_receiving(&self, receiving: bool) {
+        self.0.receiving.send_if_modified(|known| std::mem::replace(known, receiving) != receiving);
     }
 
     /// How it is doing.

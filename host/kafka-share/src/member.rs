@@ -105,6 +105,8 @@ pub(crate) struct Member {
     fetch_complaints: BTreeSet<Arc<str>>,
     events: VecDeque<Event>,
     life: Life,
+    /// Whether it stays out of the group for a while.
+    is_resting: bool,
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -184,6 +186,7 @@ impl Member {
             fetch_complaints: BTreeSet::new(),
             events: VecDeque::new(),
             life: Life::Running,
+            is_resting: false,
             settings,
         }
     }
@@ -192,6 +195,36 @@ impl Member {
     pub(crate) fn start(&mut self, now: Instant) {
         if let Subscription::Topics(names) = &self.settings.subscription {
             self.membership.subscribe(now, names.clone());
+        }
+    }
+
+    /// Leaves the group for a while, so that others have its partitions. What it holds stays its own, and can be renewed and
+    /// settled.
+    pub(crate) fn rest(&mut self, now: Instant) {
+        if self.life == Life::Running && !self.is_resting {
+            self.is_resting = true;
+            self.membership.leave(now);
+            self.events.push_back(Event::Assigned { partitions: 0 });
+            self.reassign();
+        }
+    }
+
+    /// Joins the group again after [`Self::rest`].
+    pub(crate) fn resume(&mut self, now: Instant) {
+        if self.life == Life::Running && self.is_resting {
+            self.is_resting = false;
+            let names = self.topics();
+            self.membership.subscribe(now, names);
+        }
+    }
+
+    /// The topics that are meant, as far as they are known.
+    fn topics(&self) -> BTreeSet<Arc<str>> {
+        match &self.settings.subscription {
+            Subscription::Topics(names) => names.clone(),
+            Subscription::Pattern(pattern) => {
+                self.metadata.names().filter(|name| pattern.matches(name)).cloned().collect()
+            }
         }
     }
 
@@ -276,9 +309,10 @@ impl Member {
         [coordinator, metadata, sessions].into_iter().flatten().min()
     }
 
-    /// Whether the member is in its group and, where it has something to fetch, knows from whom.
+    /// Whether the member is in its group, or stays out of it as it was told to, and, where it has something to fetch, knows from
+    /// whom.
     pub(crate) fn is_joined(&self) -> bool {
-        self.membership.is_member() && !self.troubles.is_any_serious()
+        (self.membership.is_member() || self.is_resting) && !self.troubles.is_any_serious()
     }
 
     /// Partitions that are assigned.

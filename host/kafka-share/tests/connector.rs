@@ -337,3 +337,54 @@ async fn a_cluster_out_of_reach_is_told_and_closing_does_not_wait() {
     }
     rig.stop().await;
 }
+
+/// As the broker of a flow that is paused sees it: the group has everything, but for what a worker still has.
+#[tokio::test]
+async fn while_nothing_is_received_the_group_has_everything() {
+    let rig = Rig::start(2, locks(Duration::from_secs(60)), &[("source.parallelism", "2")]).await;
+    for partition in 0..2 {
+        rig.append(partition, numbered(20));
+    }
+    // Each batch comes whole, so that some of it lies ready behind what is received.
+    let received = rig.receive(12).await;
+    let (with_worker, deferred) = received.split_at(6);
+    rig.settle_well(&deferred[..3], Verb::Defer(Duration::from_millis(1))).await;
+    rig.settle_well(&deferred[3..], Verb::Defer(Duration::from_secs(3600))).await;
+    let members = || rig.service.with(|cluster, _| cluster.members("g").len());
+    assert_eq!(members(), 2);
+    rig.source.set_receiving(false);
+    // All but what the worker has and what is due in an hour, of which the lock is not renewed any more.
+    eventually("it is given back", || rig.tally().acquired - rig.tally().released == 9).await;
+    eventually("it has left", || members() == 0).await;
+    assert!(rig.source.is_joined(), "it is as it should be: {:?}", rig.source.status());
+    assert_eq!(rig.source.status(), None);
+
+    let (clock, telemetry) = (Clock::start(), Telemetry::default());
+    let other = connect(options_of(&rig.service, &[]), clock, telemetry, "o".into()).unwrap();
+    let capacity = Capacity { messages: 100, bytes: usize::MAX };
+    let mut came = Vec::new();
+    let receiving = async {
+        while came.len() < 31 {
+            came.extend(other.source.receive(capacity).await.unwrap());
+        }
+    };
+    tokio::time::timeout(PATIENCE, receiving).await.expect("the group has everything");
+    assert_eq!(came.len(), 31);
+    other.source.close().await;
+
+    // A worker's is settled where it was.
+    rig.settle_well(with_worker, Verb::Accept).await;
+    rig.source.set_receiving(true);
+    eventually("it is back", || members() == 2).await;
+    rig.append(0, numbered(1));
+    rig.receive(1).await;
+    rig.stop().await;
+}
+
+async fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
+    let deadline = tokio::time::Instant::now() + PATIENCE;
+    while !is_so() {
+        assert!(tokio::time::Instant::now() < deadline, "waited in vain: {what}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}

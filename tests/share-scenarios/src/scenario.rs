@@ -63,6 +63,7 @@ pub const ALL: &[Scenario] = scenarios! {
     One: groups => a_dead_members_records_come_to_the_others,
     One: groups => members_share_fairly,
     One: groups => a_leaving_member_gives_back_at_once,
+    One: groups => a_resting_members_partitions_go_to_others,
     One: groups => two_groups_have_all_each,
     (Real) One: mixed => members_of_ours_and_of_java_share_a_group,
     (Real) One: mixed => members_of_ours_and_of_librdkafka_share_a_group,

@@ -29,6 +29,8 @@ pub(super) struct Keeper {
     /// Of those held: what is renewed.
     renewed: Amount,
     ended: Ended,
+    /// Whether anything is handed out again. While nothing is, what is held is given back instead.
+    hands_out: bool,
 }
 
 /// A lock.
@@ -106,6 +108,7 @@ impl Keeper {
             held: Amount::default(),
             renewed: Amount::default(),
             ended: Ended::default(),
+            hands_out: true,
         }
     }
 
@@ -127,13 +130,34 @@ impl Keeper {
         }
         let deferred_at = deferred_at.unwrap_or(now);
         let bytes = delivery.message.size_bytes();
-        let renews = self.renewed.records < self.limits.records
+        let renews = self.hands_out
+            && self.renewed.records < self.limits.records
             && self.renewed.bytes.saturating_add(bytes) <= self.limits.bytes
             && now < deferred_at + self.limits.time;
         let plan = Plan::Held(Box::new(Held { delivery, due, renews, is_due: false, bytes }));
         let entry = Entry { lock, plan, deferred_at: Some(deferred_at), is_busy, not_before: now, at: None };
         self.put(key, entry);
         true
+    }
+
+    /// Says whether anything is handed out again. While nothing is, a record is released when it is due or at the end of its
+    /// lock, whichever comes first, and one that is due already at once.
+    pub(super) fn set_handing_out(&mut self, now: Instant, hands_out: bool) {
+        self.hands_out = hands_out;
+        if hands_out {
+            return;
+        }
+        let is_held = |(key, entry): (&Key, &Entry)| matches!(entry.plan, Plan::Held(_)).then_some(*key);
+        for key in self.entries.iter().filter_map(is_held).collect::<Vec<_>>() {
+            let Some(mut entry) = self.take(&key) else { continue };
+            if let Plan::Held(held) = &mut entry.plan {
+                held.renews = false;
+                if std::mem::take(&mut held.is_due) {
+                    held.due = now;
+                }
+            }
+            self.put(key, entry);
+        }
     }
 
     /// A record that the flow has was renewed, and shall be kept until then.
@@ -303,7 +327,7 @@ impl Keeper {
             Plan::Out { .. } if at < entry.lock.ends && at <= now => Next::Tell(Action::Renew),
             Plan::Out { .. } => Next::Wait,
             Plan::Held(_) if at > now => Next::Wait,
-            Plan::Held(held) if !held.is_due && held.due <= entry.lock.half() => Next::Due,
+            Plan::Held(held) if !held.is_due && held.due <= entry.lock.half() && self.hands_out => Next::Due,
             Plan::Held(held) if held.renews => {
                 if entry.deferred_at.is_some_and(|since| since + self.limits.time <= now) {
                     held.renews = false;

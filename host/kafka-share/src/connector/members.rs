@@ -159,6 +159,14 @@ impl Members {
         look(&mut self.keeper.lock())
     }
 
+    /// Whether records are taken in. While none are, members stay out of the group, and what is deferred goes back to it.
+    pub(super) fn set_receiving(&self, receiving: bool) {
+        for consumer in self.consumers() {
+            consumer.set_receiving(receiving);
+        }
+        self.with_keeper(|keeper| keeper.set_handing_out(self.clock.now(), receiving));
+    }
+
     /// Has records rejected; nobody waits for the result, and one that fails comes again.
     pub(super) fn reject(&self, member: usize, acks: impl Iterator<Item = Acknowledge>) {
         self.rejects.lock().extend(acks.map(|ack| (member, ack)));

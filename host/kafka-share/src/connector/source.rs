@@ -169,6 +169,11 @@ impl Source for ShareSource {
         })
     }
 
+    /// Members leave the group, so that it gives their partitions to others; what is held, but not with the flow, is given back.
+    fn set_receiving(&self, receiving: bool) {
+        self.members.set_receiving(receiving);
+    }
+
     async fn close(&self) {
         self.members.close().await;
     }

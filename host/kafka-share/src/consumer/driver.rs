@@ -6,7 +6,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tidegate_connector::Clock;
 use tidegate_model::Instant;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::time;
 
 use super::calls::{Calls, Done};
@@ -25,6 +25,8 @@ pub(super) struct Driver {
     clock: Clock,
     observer: Arc<dyn Observer>,
     status: Arc<Mutex<Status>>,
+    /// Whether records are taken in.
+    receiving: watch::Receiver<bool>,
     /// When a close must be over.
     closes_by: Option<Instant>,
 }
@@ -32,6 +34,7 @@ pub(super) struct Driver {
 enum Woken {
     Command(Option<Command>),
     Done(Box<Done>),
+    Receiving(bool),
     Time,
 }
 
@@ -43,6 +46,7 @@ impl Driver {
         clock: Clock,
         observer: Arc<dyn Observer>,
         status: Arc<Mutex<Status>>,
+        receiving: watch::Receiver<bool>,
     ) -> Self {
         member.start(clock.now());
         let calls =
@@ -56,6 +60,7 @@ impl Driver {
             clock,
             observer,
             status,
+            receiving,
             closes_by: None,
         }
     }
@@ -73,6 +78,7 @@ impl Driver {
                 biased;
                 done = self.calls.next() => Woken::Done(Box::new(done)),
                 command = commands.recv() => Woken::Command(command),
+                Ok(()) = self.receiving.changed() => Woken::Receiving(*self.receiving.borrow_and_update()),
                 () = sleep, if timeout.is_some() => Woken::Time,
             };
             match woken {
@@ -84,6 +90,8 @@ impl Driver {
                         self.handle_command(Some(command));
                     }
                 }
+                Woken::Receiving(true) => self.member.resume(self.clock.now()),
+                Woken::Receiving(false) => self.member.rest(self.clock.now()),
                 Woken::Time => {}
             }
         }
@@ -96,10 +104,12 @@ impl Driver {
     fn turn(&mut self, now: Instant) {
         loop {
             self.take_events();
-            for (lease, last, kind) in self.ready.hand_out(now) {
+            let is_receiving = *self.receiving.borrow();
+            let given_back = if is_receiving { self.ready.hand_out(now) } else { self.ready.give_back() };
+            for (lease, last, kind) in given_back {
                 self.member.acknowledge(lease, last, kind, crate::member::OWN);
             }
-            let (records, bytes) = self.ready.demand();
+            let (records, bytes) = if is_receiving { self.ready.demand() } else { (0, 0) };
             let room = self.settings.held_records_max.saturating_sub(self.member.held());
             if self.closes_by.is_none() {
                 self.member.allow(records.min(room), bytes);

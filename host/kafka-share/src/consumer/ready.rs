@@ -67,6 +67,11 @@ impl Ready {
         given_back
     }
 
+    /// Gives back all that lies here.
+    pub(super) fn give_back(&mut self) -> Vec<GivenBack> {
+        self.batches.drain(..).flat_map(|batch| release(&batch)).collect()
+    }
+
     /// When something that lies here should be given back.
     pub(super) fn stale_at(&self) -> Option<Instant> {
         self.batches.front().map(|batch| batch.expires_at - batch.lock / 2)

@@ -98,12 +98,7 @@ impl Member {
             return self.raise(Subject::Cluster, Complaint::new(code, None).to_string());
         }
         self.clear(&Subject::Cluster);
-        let names: BTreeSet<Arc<str>> = match &self.settings.subscription {
-            Subscription::Topics(names) => names.clone(),
-            Subscription::Pattern(pattern) => {
-                self.metadata.names().filter(|name| pattern.matches(name)).cloned().collect()
-            }
-        };
+        let names = self.topics();
         self.handle_topics(now, &names);
         if has_changed {
             self.membership.handle_topics_changed(now);
@@ -122,7 +117,7 @@ impl Member {
     fn handle_topics(&mut self, now: Instant, names: &BTreeSet<Arc<str>>) {
         if let Subscription::Pattern(pattern) = &self.settings.subscription {
             let text = pattern.to_string();
-            if self.life == Life::Running {
+            if self.life == Life::Running && !self.is_resting {
                 self.membership.subscribe(now, names.clone());
             }
             if names.is_empty() {

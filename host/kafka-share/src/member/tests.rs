@@ -78,6 +78,41 @@ fn a_member_that_closes_gives_back_what_it_holds_and_says_what_it_has_to_say() {
     assert_eq!(world.players[second].accepted.len(), 100);
 }
 
+/// Its partitions go to others, and what it holds is its own to the end.
+#[test]
+fn a_member_that_rests_leaves_the_group_and_keeps_what_it_holds() {
+    let mut world = World::new(1);
+    world.topic("t", 2);
+    let first = world.join(settings("a", &["t"]), slowly(5 * SECOND));
+    let second = world.join(settings("b", &["t"]), at_once());
+    let each_has_one = |world: &World| world.players.iter().all(|player| player.member.assigned() == 1);
+    assert!(world.run_until(20 * SECOND, each_has_one));
+    world.append("t", 0, 100);
+    world.append("t", 1, 100);
+    assert!(world.run_until(22 * SECOND, |world| world.deliveries() == 200));
+    let now = world.instant();
+    world.players[first].member.rest(now);
+    assert!(world.players[first].member.is_joined(), "it is as it should be");
+    world.run(SECOND);
+    assert_eq!(world.cluster.members("g"), ["b"]);
+    for partition in 0..2 {
+        world.append("t", partition, 100);
+    }
+    assert!(world.run_until_accepted(400, 20 * SECOND), "{:?}", world.players[first].failed);
+    assert_eq!(world.deliveries(), 400, "nothing came twice");
+    assert_eq!((world.players[first].accepted.len(), world.players[second].accepted.len()), (100, 300));
+    world.run(2 * SECOND);
+    assert_eq!(world.cluster.sessions(1).len(), 1, "it has nothing to say any more");
+
+    let now = world.instant();
+    world.players[first].member.resume(now);
+    assert!(world.run_until(60 * SECOND, each_has_one));
+    world.append("t", 0, 100);
+    world.append("t", 1, 100);
+    assert!(world.run_until_accepted(600, 20 * SECOND));
+    assert_eq!(world.players[first].accepted.len(), 200);
+}
+
 #[test]
 fn closing_does_not_wait_for_a_cluster_that_is_gone() {
     let mut world = World::new(1);

@@ -141,6 +141,10 @@ impl Member {
         self.consumer.status()
     }
 
+    pub(crate) fn set_receiving(&self, receiving: bool) {
+        self.consumer.set_receiving(receiving);
+    }
+
     pub(crate) fn heard(&self) -> &Heard {
         &self.heard
     }

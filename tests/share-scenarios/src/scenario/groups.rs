@@ -201,6 +201,39 @@ pub(super) async fn a_leaving_member_gives_back_at_once(play: Play) {
     assert!(best < Duration::from_secs(1), "the records came {times:?} after the close");
 }
 
+/// It leaves the group, and settles what it holds from outside.
+pub(super) async fn a_resting_members_partitions_go_to_others(play: Play) {
+    let topic = play.topic("topic", 4).await;
+    let group = play.group("group", &[("share.record.lock.duration.ms", "60000")]).await;
+    let (resting, other) = (play.member(&group, &topic), play.member(&group, &topic));
+    resting.until_assigned(2).await;
+    other.until_assigned(2).await;
+    for partition in 0..4 {
+        play.append(&topic, partition, 0..10).await;
+    }
+    let held = resting.gather(10).await;
+    resting.set_receiving(false);
+    other.until_assigned(4).await;
+    for partition in 0..4 {
+        play.append(&topic, partition, 10..15).await;
+    }
+    // Ten of the first forty are held; ten of its two partitions may have lain ready.
+    let got = other.consume(50).await;
+    assert!(got.iter().all(|got| got.count <= 2), "{got:?}");
+    resting.accept(&held).await;
+    play.until_done(&group, &topic).await;
+    resting.set_receiving(true);
+    resting.until_assigned(2).await;
+    other.until_assigned(2).await;
+    for partition in 0..4 {
+        play.append(&topic, partition, 15..20).await;
+    }
+    tokio::join!(resting.consume(10), other.consume(10));
+    play.until_done(&group, &topic).await;
+    resting.close().await;
+    other.close().await;
+}
+
 pub(super) async fn two_groups_have_all_each(play: Play) {
     let topic = play.topic("topic", 2).await;
     let groups = [play.group("one", &[]).await, play.group("other", &[]).await];

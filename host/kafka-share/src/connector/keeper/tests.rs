@@ -186,3 +186,31 @@ fn a_long_renewal_is_renewed_again_until_something_final_is_said() {
     assert_eq!(keeper.poll(at(39)), []);
     assert_eq!(keeper.held(), Amount::default());
 }
+
+#[test]
+fn while_nothing_is_handed_out_all_is_given_back() {
+    let limits = HoldLimits { records: 4, ..LIMITS };
+    let mut keeper = deferred(limits, 10);
+    defer(&mut keeper, 2, 14);
+    defer(&mut keeper, 3, 100);
+    assert_eq!(keeper.poll(at(10)), []);
+    assert!(keeper.has_due());
+    keeper.set_handing_out(at(11), false);
+    assert!(take(&mut keeper, 11).is_empty() && !keeper.has_due());
+    assert_eq!(keeper.poll(at(11)), [(key(1), Action::Release)], "it was due");
+    assert_eq!(keeper.poll(at(13)), []);
+    assert_eq!(keeper.poll(at(14)), [(key(2), Action::Release)], "when it is due");
+    let lock = Lock { ends: at(30), length: LOCK };
+    assert!(keeper.defer(at(14), key(4), lock, delivery(4), at(50)));
+    assert_eq!(keeper.poll(at(26)), []);
+    let last = [(key(3), Action::Release), (key(4), Action::Release)];
+    assert_eq!(keeper.poll(at(27)), last, "no lock is renewed any more");
+    for offset in 1..=4 {
+        keeper.handle_result(at(27), key(offset), Action::Release, at(27), &Ok(()));
+    }
+    assert_eq!((keeper.held().records, keeper.take_ended().released), (0, 4));
+    keeper.set_handing_out(at(28), true);
+    assert!(keeper.defer(at(28), key(5), Lock { ends: at(58), length: LOCK }, delivery(5), at(29)));
+    assert_eq!(keeper.poll(at(29)), []);
+    assert_eq!(take(&mut keeper, 29).len(), 1);
+}
