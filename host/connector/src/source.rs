@@ -47,6 +47,12 @@ pub trait Settler: Send + Sync + 'static {
 
     /// The most settlements that one call should carry.
     fn batch_max(&self) -> usize;
+
+    /// Whether what is deferred stays with the source, which hands the very same delivery out again when it is due. Otherwise
+    /// the broker does, and counts it.
+    fn keeps_deferred(&self) -> bool {
+        false
+    }
 }
 
 /// How well a broker does one verb.

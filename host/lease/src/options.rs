@@ -23,6 +23,9 @@ pub struct Options {
     /// Whether whoever works on an emission may give it back to the broker past this host, with a receipt. Then one that comes
     /// again while its lease goes on is emitted again at once.
     pub may_be_given_back: bool,
+    /// Whether what is deferred stays with the source, which hands the same delivery out again. Then a policy's deferral is no
+    /// attempt: nobody handed the message out, and nobody worked on it.
+    pub keeps_deferred: bool,
     /// Seed of the only randomness there is: when the deferred deliveries of a key come back.
     pub seed: u64,
 }
@@ -37,6 +40,7 @@ impl Default for Options {
             keys_max: 65_536,
             tracked_messages_max: 65_536,
             may_be_given_back: false,
+            keeps_deferred: false,
             seed: 0,
         }
     }

@@ -142,6 +142,7 @@ mod calls {
                 keys_max: 2,
                 tracked_messages_max: TRACKED_MAX,
                 may_be_given_back: given_back,
+                keeps_deferred: false,
                 seed: 1,
             };
             Self {

@@ -55,6 +55,7 @@ mod memory {
             keys_max: KEYS / 2,
             tracked_messages_max: 1000,
             may_be_given_back: false,
+            keeps_deferred: false,
             ..Options::default()
         };
         let mut road = Road {

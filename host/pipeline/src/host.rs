@@ -388,6 +388,7 @@ impl Host {
                 keys_max: KEYS_MAX,
                 tracked_messages_max: TRACKED_MESSAGES_MAX,
                 may_be_given_back: sink.hands_out_receipts(),
+                keeps_deferred: connection.settler.keeps_deferred(),
                 seed: clock.wall().as_unix_millis(),
             },
         };

@@ -102,6 +102,9 @@ async fn a_tenant_above_its_rate_is_held_and_costs_no_delivery() {
     let service = cluster(2).await;
     let home = Home::new();
     configure(&home, &service.bootstrap_servers(), "rate-rules", "");
+    // Deferred more often than that, all the same.
+    let text = std::fs::read_to_string(home.path().join("tidegate.toml")).unwrap();
+    home.write("tidegate.toml", format!("{text}max-delivery-attempt = 2\n"));
     home.write(
         "policies/rate-rules.toml",
         "[[rule]]\nproperty.tenant = \"noisy\"\nrate = 4\nburst = 1\ndelay = \"250ms\"\n",
@@ -120,9 +123,8 @@ async fn a_tenant_above_its_rate_is_held_and_costs_no_delivery() {
         let most = attempts.entry(metadata["key"] == "noisy").or_default();
         *most = attempt.max(*most);
     }
-    // The host counts a deferral as an attempt, for its valves; the broker never gave anything out twice.
-    assert_eq!(attempts[&false], 1);
-    assert!(attempts[&true] > 1, "{attempts:?}");
+    // Nobody handed anything out twice, so that no attempt is counted, and the valve let every deferral be.
+    assert_eq!(attempts, BTreeMap::from([(false, 1), (true, 1)]));
     let Tally { acquired, released, expired, .. } = tally(&service);
     assert_eq!((acquired, released, expired), (68, 0, 0));
     service.stop().await;

@@ -169,6 +169,10 @@ impl Settler for ShareSettler {
     fn batch_max(&self) -> usize {
         BATCH_MAX
     }
+
+    fn keeps_deferred(&self) -> bool {
+        true
+    }
 }
 
 fn settle_error(verb: &Verb, error: &AcknowledgeError) -> SettleError {

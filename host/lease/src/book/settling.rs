@@ -267,8 +267,9 @@ impl LeaseBook {
             }
         };
         let entry = &self.entries[at];
+        let is_kept = self.options.keeps_deferred && !entry.was_emitted && matches!(plan, Plan::Defer { .. });
         self.attempts.change(&entry.message.id, entry.first_received_at, |record| {
-            record.ended = record.ended.saturating_add(1);
+            record.ended = record.ended.saturating_add(u32::from(!is_kept));
             record.deferred = record.deferred.saturating_add(delay);
         });
         if matches!(plan, Plan::Release) { Verb::Release } else { Verb::Defer(delay) }

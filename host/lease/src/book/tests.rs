@@ -659,6 +659,31 @@ fn a_policy_cannot_defer_for_ever() {
 }
 
 #[test]
+fn what_a_source_keeps_costs_no_attempt_unless_somebody_worked_on_it() {
+    let mut rig = Rig::new(|options| {
+        options.keeps_deferred = true;
+        options.valves.max_delivery_attempt = 2;
+        options.valves.max_total_deferral = Duration::from_secs(3600);
+    });
+    for _ in 0..20 {
+        rig.receive(&["a-1"]);
+        assert_eq!(rig.decide(&[("a-1", defer(1))])[0].attempt, 1);
+        let batch = rig.settle();
+        assert_eq!(told(&batch), ["defer a-1"]);
+        rig.answer(&batch);
+    }
+    assert!(rig.events().is_empty(), "nothing was handed out again");
+    rig.receive(&["a-1"]);
+    rig.decide(&[]);
+    let emissions = rig.emit();
+    rig.report(&emissions[0], Outcome::Deferred { delay: Duration::from_secs(1) });
+    let batch = rig.settle();
+    rig.answer(&batch);
+    rig.receive(&["a-1"]);
+    assert_eq!(rig.decide(&[])[0].attempt, 2, "a worker had it");
+}
+
+#[test]
 fn a_deferral_is_cut_and_their_sum_is_bounded() {
     let mut rig = Rig::new(|options| {
         options.valves.max_invisible_duration = Duration::from_secs(10);

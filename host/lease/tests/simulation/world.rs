@@ -145,6 +145,7 @@ impl World {
             keys_max: fate.between(1, 8) as usize,
             tracked_messages_max: if tracks_all { 10_000 } else { fate.between(0, 20) as usize },
             may_be_given_back: market.chance(500),
+            keeps_deferred: false,
             seed,
         };
         let mut rough = |most: u64| if fate.chance(500) { 0 } else { fate.below(most + 1) };
