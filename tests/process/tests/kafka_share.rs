@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 use tidegate_process_tests::{Home, Program, eventually, run_to_end};
-use tidegate_share_broker::{Options, Record, Service, Tally};
+use tidegate_share_broker::{Api, Effect, Fault, Options, Record, Service, Tally};
 
 const RUN: [&str; 3] = ["run", "--config", "tidegate.toml"];
 const CHECK: [&str; 3] = ["check", "--config", "tidegate.toml"];
@@ -127,6 +127,38 @@ async fn a_tenant_above_its_rate_is_held_and_costs_no_delivery() {
     assert_eq!(attempts, BTreeMap::from([(false, 1), (true, 1)]));
     let Tally { acquired, released, expired, .. } = tally(&service);
     assert_eq!((acquired, released, expired), (68, 0, 0));
+    service.stop().await;
+}
+
+/// Its work is done, and no broker has heard of it: the next host has it again, as another delivery.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_host_that_dies_before_it_is_heard_leaves_its_work_to_the_next() {
+    const COORDINATOR_NOT_AVAILABLE: i16 = 15;
+    let service = cluster(1).await;
+    let home = Home::new();
+    configure(&home, &service.bootstrap_servers(), "fair-share", "");
+    service.with(|cluster, _| {
+        cluster.inject(Fault::new(Api::ShareAcknowledge, Effect::Silence, u32::MAX));
+        let refusal = Effect::AcknowledgeError(COORDINATOR_NOT_AVAILABLE);
+        cluster.inject(Fault::new(Api::ShareFetch, refusal, u32::MAX));
+    });
+    append(&service, 0, "tenant", 0..5);
+    let program = Program::start(home.path(), &RUN);
+    eventually("its work is done", || (program.lines().len() >= 5).then_some(())).await;
+    program.kill().await;
+    assert_eq!(tally(&service).accepted, 0);
+    service.with(|cluster, _| cluster.clear_faults());
+
+    let program = Program::start(home.path(), &RUN);
+    eventually("all accepted", || (tally(&service).accepted == 5).then_some(())).await;
+    let ended = program.terminate().await;
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    let again: BTreeSet<String> = ended.values().into_iter().collect();
+    assert_eq!(again, (0..5).map(|number| format!("tenant {number}")).collect());
+    for line in ended.stdout.lines() {
+        let metadata = &serde_json::from_str::<Value>(line).unwrap()["metadata"];
+        assert!(metadata["delivery-attempt"].as_u64().unwrap() > 1, "{metadata}");
+    }
     service.stop().await;
 }
 

@@ -3,6 +3,7 @@
 mod access;
 mod acks;
 mod chain;
+mod damage;
 mod flow;
 mod groups;
 mod limits;
@@ -11,6 +12,7 @@ mod mixed;
 mod nodes;
 mod quiet;
 mod topics;
+mod trouble;
 
 use std::pin::Pin;
 
@@ -52,6 +54,10 @@ pub const ALL: &[Scenario] = scenarios! {
     Three: nodes => a_killed_leaders_records_come_from_the_next,
     Three: nodes => a_killed_coordinator_is_replaced,
     Three: nodes => a_frozen_leader_keeps_only_its_own_back,
+    (Memory) Three: trouble => an_old_leaders_session_is_let_go,
+    Three: trouble => the_record_limit_holds_over_all_leaders,
+    Three: trouble => administration_asks_the_groups_coordinators,
+    Three: trouble => a_close_while_a_leader_moves_answers_everything,
     Crash: nodes => a_killed_broker_comes_back,
     Crash: nodes => a_broker_is_stopped_in_order_and_comes_back,
     Crash: nodes => a_frozen_broker_is_told_and_goes_on,
@@ -74,6 +80,9 @@ pub const ALL: &[Scenario] = scenarios! {
     (Real) One: mixed => records_are_released_to_librdkafka_and_back,
     (Real) One: mixed => a_renewed_record_is_kept_from_java,
     (Real) One: mixed => a_renewed_record_is_kept_from_librdkafka,
+    One: trouble => deaths_use_up_deliveries,
+    One: trouble => a_partition_that_went_to_another_is_not_fetched,
+    (Memory) One: trouble => overlapping_ranges_are_taken_once,
     One: locks => a_renewed_record_stays_with_its_holder,
     One: locks => renewal_that_is_switched_off_is_told,
     One: locks => an_ended_lock_is_told_and_the_record_comes_once_more,
@@ -112,6 +121,13 @@ pub const ALL: &[Scenario] = scenarios! {
     (Memory) One: quiet => a_missing_right_is_asked_for_little,
     (Memory) One: quiet => refused_sessions_are_asked_for_little,
     (Memory) Narrow: quiet => a_full_group_is_asked_for_little,
+    (Memory) One: damage => empty_batches_are_passed_over,
+    (Memory) One: damage => damaged_batches_are_rejected_and_told,
+    (Memory) One: damage => an_unknown_compression_is_given_back_and_told,
+    (Memory) One: damage => unknown_codes_are_survived,
+    (Memory) One: damage => a_member_that_is_always_put_out_asks_little,
+    (Memory) Without: damage => missing_share_groups_are_asked_for_little,
+    (Memory) One: damage => a_throttled_member_waits,
     (Memory) One: quiet => a_silent_connection_is_replaced,
     (Memory) One: quiet => a_cut_connection_is_replaced,
 };

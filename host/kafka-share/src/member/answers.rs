@@ -126,6 +126,8 @@ impl Member {
                 self.clear(&Subject::Group);
             }
         }
+        // What is meant no more is in nobody's way.
+        self.fetch_complaints.retain(|topic| names.contains(topic));
         let complaints: Vec<(Arc<str>, Box<str>)> = self
             .metadata
             .complaints()

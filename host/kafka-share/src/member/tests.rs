@@ -5,7 +5,7 @@ use tidegate_share_broker::{Access, Api, Batch, Effect, Fault, GroupOptions, Opt
 
 use self::world::{Behaviour, World, at_once, settings};
 use super::*;
-use crate::{AcknowledgeError, TopicPattern};
+use crate::{AcknowledgeError, ErrorCode, TopicPattern};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -343,6 +343,29 @@ fn a_pattern_finds_topics_also_later_ones() {
     world.append("orders-b", 0, 10);
     assert!(world.run_until_accepted(20, 30 * SECOND));
     assert_eq!(world.deliveries(), 20);
+}
+
+#[test]
+fn a_topic_that_is_meant_no_more_is_no_trouble() {
+    let mut world = World::new(1);
+    world.topic("t-1", 1);
+    world.topic("t-2", 1);
+    let pattern = TopicPattern::new("t-.*", |name: &str| name.starts_with("t-"));
+    let mut settings = settings("a", &[]);
+    settings.subscription = Subscription::Pattern(pattern);
+    let player = world.join(settings, at_once());
+    let both = |world: &World| world.players[player].member.assigned() == 2;
+    assert!(world.run_until(20 * SECOND, both));
+    // A fetch hears of the deletion before metadata does.
+    let gone = Effect::PartitionError { code: ErrorCode::UNKNOWN_TOPIC_OR_PARTITION.0, partition: None };
+    world.cluster.inject(Fault::new(Api::ShareFetch, gone, 2));
+    assert!(world.run_until(30 * SECOND, |world| world.players[player].member.troubles().count() > 0));
+    world.cluster.delete_topic("t-1");
+    world.append("t-2", 0, 100);
+    world.run(20 * SECOND);
+    let troubles: Vec<_> = world.players[player].member.troubles().collect();
+    assert!(troubles.is_empty(), "{troubles:?}");
+    assert_eq!(world.accepted().len(), 100);
 }
 
 #[test]

@@ -305,6 +305,9 @@ impl Session {
         let mut results = Vec::new();
         acks.handle_answer(code, message, renewed_until, &mut results);
         effects.told.extend(results.into_iter().map(|told| (partition, told)));
+        // Who leads it, or that it is gone, no fetch need say: perhaps nobody wants records at the moment.
+        effects.is_metadata_old |=
+            matches!(code, ErrorCode::UNKNOWN_TOPIC_OR_PARTITION | ErrorCode::UNKNOWN_TOPIC_ID);
     }
 
     /// Waits a little before the next fetch when this one came back at once and empty.

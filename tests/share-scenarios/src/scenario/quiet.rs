@@ -11,10 +11,10 @@ use crate::stage::NARROW;
 /// For how long it is watched.
 const WATCHED: Duration = Duration::from_secs(4);
 /// The most requests within a second of a member that has nothing to do, or cannot do anything.
-const ASKED_MAX: usize = 30;
+pub(super) const ASKED_MAX: usize = 30;
 
 /// Watches a member that asks for records, once what is in its way is there.
-async fn is_quiet(play: &Play, member: &Member) {
+pub(super) async fn is_quiet(play: &Play, member: &Member) {
     play.service().with(|cluster, _| cluster.journal_mut().clear());
     let until = Instant::now() + WATCHED;
     while Instant::now() < until {
