@@ -34,10 +34,29 @@ pub(crate) const BROKER: Table = Table {
     ],
 };
 
+/// Another broker, under the keys that the example configuration uses.
+const LOG: Table = Table {
+    connector: "kafka-sharegroup",
+    summary: "Another broker for tests.",
+    options: &[
+        source("properties.bootstrap.servers", Kind::Text, Default::Required),
+        source("share-group-id", Kind::Text, Default::Required),
+        source("topic", Kind::Text, Default::None),
+        source("source.parallelism", Kind::Integer { min: 1, max: 64 }, Default::Value("1")),
+        source("max-queue-size", Kind::Integer { min: 1, max: 1_000_000 }, Default::Value("10000")),
+        source("delivery-count-limit", Kind::Integer { min: -1, max: 1_000 }, Default::Value("-1")),
+        source("defer-hold-bytes", Kind::Size { min: 1 << 10, max: 1 << 40 }, Default::Value("64MiB")),
+        source("defer-hold-time", LEASE, Default::Value("30m")),
+        source("properties.security.protocol", Kind::Text, Default::None),
+        source("properties.sasl.mechanism", Kind::Text, Default::None),
+        source("properties.sasl.jaas.config", Kind::Text, Default::None),
+    ],
+};
+
 pub(crate) const STDOUT: Table =
     Table { connector: "stdout", summary: "Writes one JSON object a line.", options: &[] };
 
-const CONNECTORS: [Connector<'static>; 2] = [
+const CONNECTORS: [Connector<'static>; 3] = [
     Connector::source(&BROKER)
         .and_settler()
         .refusing(&[Unsupported {
@@ -45,6 +64,7 @@ const CONNECTORS: [Connector<'static>; 2] = [
             reason: "belongs to renewal, which this version does not have; remove the key",
         }])
         .checked_by(keys_come_in_pairs),
+    Connector::source(&LOG),
     Connector::sink(&STDOUT),
 ];
 

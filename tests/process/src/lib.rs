@@ -38,6 +38,20 @@ pub fn program_path() -> PathBuf {
     program
 }
 
+/// What commands say of themselves, one after the other, for a snapshot: the command line is a contract.
+#[must_use]
+pub fn help_of(commands: &[&[&str]]) -> String {
+    let directory = tempfile::tempdir().expect("a directory");
+    let mut text = String::new();
+    for command in commands {
+        let arguments: Vec<&str> = command.iter().copied().chain(["--help"]).collect();
+        let ended = run_to_end(directory.path(), &arguments);
+        assert_eq!((ended.code, &*ended.stderr), (Some(0), ""), "{arguments:?}");
+        text.push_str(&format!("$ tidegate {}\n{}\n", arguments.join(" "), ended.stdout));
+    }
+    text
+}
+
 /// The shipped policies.
 #[must_use]
 pub fn shipped_policies() -> PathBuf {

@@ -7,7 +7,8 @@ use std::net::TcpStream;
 use serde_json::{Value, json};
 use tidegate_devbroker::Broker;
 use tidegate_process_tests::{
-    Configuration, Consumed, Ended, GROUP, Home, PATIENCE, Program, TOPIC, Tenants, run_to_end, start_broker,
+    Configuration, Consumed, Ended, GROUP, Home, PATIENCE, Program, TOPIC, Tenants, help_of, run_to_end,
+    start_broker,
 };
 use tidegate_test_guests::Guest;
 
@@ -109,17 +110,14 @@ impl Stage {
 
 #[test]
 fn help_of_every_command() {
-    let directory = tempfile::tempdir().expect("directory");
-    let mut text = String::new();
-    for command in
-        [&["flows"][..], &["flow"], &["flow", "pause"], &["flow", "resume"], &["flow", "drain"], &["tap"]]
-    {
-        let arguments: Vec<&str> = command.iter().copied().chain(["--help"]).collect();
-        let ended = run_to_end(directory.path(), &arguments);
-        assert_eq!((ended.code, &*ended.stderr), (Some(0), ""));
-        text.push_str(&format!("$ tidegate {}\n{}\n", arguments.join(" "), ended.stdout));
-    }
-    insta::assert_snapshot!(text);
+    insta::assert_snapshot!(help_of(&[
+        &["flows"],
+        &["flow"],
+        &["flow", "pause"],
+        &["flow", "resume"],
+        &["flow", "drain"],
+        &["tap"],
+    ]));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use serde_json::Value;
-use tidegate_process_tests::{Ended, Home, run_to_end};
+use tidegate_process_tests::{Ended, Home, run_to_end, run_with_variables};
 use tidegate_share_broker::{GroupOptions, Options, Record, Reset, Service};
 
 /// A configuration with a source, whose lines of its own follow, and a flow with a throttle policy.
@@ -111,4 +111,28 @@ async fn what_keeps_records_away_is_explained() {
         assert_eq!(ended.code, Some(3), "{ended:?}");
         assert!(ended.stdout.contains("failed ") && ended.stdout.contains(&servers), "{}", ended.stdout);
     }
+}
+
+/// The example's own tests know keys, not connectors.
+#[test]
+fn the_source_of_the_example_is_right() {
+    let example = include_str!("../../../host/config/example.toml");
+    let sections = ["[sources.orders]", "[flows.orders]", "[sinks.archive]"];
+    let mut is_wanted = false;
+    let mut text = String::new();
+    for line in example.lines().filter_map(|line| line.strip_prefix('#')) {
+        if line.starts_with('[') {
+            is_wanted = sections.contains(&line);
+        }
+        if is_wanted && line.starts_with(|c: char| c.is_ascii_lowercase() || c == '[') {
+            text.push_str(line);
+            text.push('\n');
+        }
+    }
+    let home = Home::new();
+    home.write("tidegate.toml", &text);
+    let login = "org.apache.kafka.common.security.scram.ScramLoginModule required username=u password=p;";
+    let arguments = ["check", "--config", "tidegate.toml"];
+    let ended = run_with_variables(home.path(), &arguments, &[("KAFKA_LOGIN", login)]);
+    assert_eq!((ended.code, ended.stdout.as_str()), (Some(0), "tidegate.toml: ok\n"), "{text}\n{ended:?}");
 }

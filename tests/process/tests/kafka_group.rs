@@ -10,7 +10,7 @@ use tidegate_kafka_share::{
     BootstrapServers, ClientOptions, Connector, ConsumerSettings, Event, MemberSettings, Observer,
     ShareConsumer, Subscription,
 };
-use tidegate_process_tests::{Ended, Home, PATIENCE, run_to_end, run_with_variables};
+use tidegate_process_tests::{Ended, Home, PATIENCE, help_of, run_with_variables};
 use tidegate_share_broker::{Options, Record, Service};
 
 const LOGIN: &str =
@@ -102,10 +102,8 @@ impl Stage {
 
 #[test]
 fn help_of_every_command() {
-    let directory = tempfile::tempdir().expect("directory");
-    let mut text = String::new();
-    for command in [
-        &["kafka"][..],
+    insta::assert_snapshot!(help_of(&[
+        &["kafka"],
         &["kafka", "group"],
         &["kafka", "group", "list"],
         &["kafka", "group", "describe"],
@@ -113,13 +111,7 @@ fn help_of_every_command() {
         &["kafka", "group", "reset"],
         &["kafka", "group", "configure"],
         &["kafka", "group", "delete"],
-    ] {
-        let arguments: Vec<&str> = command.iter().copied().chain(["--help"]).collect();
-        let ended = run_to_end(directory.path(), &arguments);
-        assert_eq!((ended.code, &*ended.stderr), (Some(0), ""));
-        text.push_str(&format!("$ tidegate {}\n{}\n", arguments.join(" "), ended.stdout));
-    }
-    insta::assert_snapshot!(text);
+    ]));
 }
 
 #[tokio::test(flavor = "multi_thread")]

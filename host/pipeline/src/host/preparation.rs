@@ -138,6 +138,18 @@ impl Preparation {
 struct Desk {
     prepared: Preparation,
     mistakes: Vec<Mistake>,
+    /// Where file sinks write.
+    places: Vec<Place>,
+}
+
+/// Where a file sink writes.
+#[derive(Debug)]
+struct Place {
+    /// As it was found on this machine.
+    found: PathBuf,
+    /// As it was written.
+    written: PathBuf,
+    sink: Arc<str>,
 }
 
 impl Desk {
@@ -208,11 +220,12 @@ impl Desk {
         };
         match &prepared {
             Prepared::Stdout | Prepared::Discard => {}
-            Prepared::File(file) => {
-                if let Err(error) = file.check_place() {
-                    self.wrong(section, &error);
+            Prepared::File(file) => match file.check_place() {
+                Ok(found) => {
+                    self.places.push(Place { found, written: file.path.clone(), sink: Arc::clone(name) });
                 }
-            }
+                Err(error) => self.wrong(section, &error),
+            },
             Prepared::Http(http) => {
                 if let Err(error) = http.check() {
                     self.wrong(section, &error);
@@ -231,22 +244,16 @@ impl Desk {
     /// One file is written by one sink.
     fn compare_files(&mut self) {
         let mut writers: BTreeMap<PathBuf, Arc<str>> = BTreeMap::new();
-        let mut shared = Vec::new();
-        for (name, sink) in &self.prepared.sinks {
-            let Prepared::File(file) = sink else { continue };
-            let Ok(place) = file.check_place() else { continue };
-            match writers.get(&place) {
-                Some(first) => shared.push((Arc::clone(name), format!(
-                    "writes to `{}`, as `sinks.{first}` does; give each its own file, or name one sink in several flows",
-                    file.path.display()
-                ))),
-                None => {
-                    writers.insert(place, Arc::clone(name));
-                }
-            }
-        }
-        for (name, problem) in shared {
-            self.say(format!("sinks.{name}"), problem);
+        for Place { found, written, sink } in std::mem::take(&mut self.places) {
+            let Some(first) = writers.get(&found) else {
+                writers.insert(found, sink);
+                continue;
+            };
+            let problem = format!(
+                "writes to `{}`, as `sinks.{first}` does; give each its own file, or name one sink in several flows",
+                written.display()
+            );
+            self.say(format!("sinks.{sink}"), problem);
         }
     }
 
