@@ -244,17 +244,21 @@ proptest! {
         let mut acks = Acks::default();
         let (mut said, mut answered) = (0i64, 0i64);
         let mut now = 0;
-        for (step, first, length, acquisition, kind) in steps {
+        // Each acquisition has a number of its own; what is said is about one of the last few.
+        let mut newest = 0u64;
+        for (step, first, length, back, kind) in steps {
             let last = first + length - 1;
+            newest += u64::from(step < 2);
+            let acquisition = Acquisition(if step < 2 { newest } else { newest.saturating_sub(back - 1) });
             let kind = [Accept, Release, Reject, Renew][usize::from(kind)];
             let mut results = Vec::new();
             match step {
                 0 | 1 => {
-                    acks.acquire(first, last, Acquisition(acquisition), at(now + 300));
+                    acks.acquire(first, last, acquisition, at(now + 300));
                 }
                 2 | 3 => {
                     said += length;
-                    acks.acknowledge(ack(first, last, Acquisition(acquisition), kind), &mut results);
+                    acks.acknowledge(ack(first, last, acquisition, kind), &mut results);
                 }
                 4 => {
                     let batches = acks.take(at(now), &mut results);
