@@ -227,6 +227,7 @@ impl Connection {
         let outgoing = self.channel.encode(request, version).map_err(CallProblem::Request)?;
         self.state = State::Calling(api);
         self.renew_session().await?;
+        let sent_bytes = outgoing.bytes();
         let bytes_max = self.connector.0.options.answer_bytes_max;
         let exchange = exchange::<R>(&mut self.channel, outgoing, bytes_max);
         let (body, bytes) = match time::timeout(deadline, exchange).await {
@@ -236,7 +237,7 @@ impl Connection {
         };
         self.state = State::Ready;
         self.has_answered = true;
-        Ok(Answer::of::<R>(body, version.value(), bytes))
+        Ok(Answer::of::<R>(body, version.value(), sent_bytes, bytes))
     }
 
     /// Proves once more who the client is, when it is time.

@@ -5,6 +5,7 @@
 
 mod calls;
 mod driver;
+mod exchange;
 mod ready;
 mod said;
 
@@ -18,6 +19,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 
 use self::driver::Driver;
+pub use self::exchange::{Exchange, ExchangeKind};
 use crate::member::Member;
 use crate::{
     AcknowledgeError, AcknowledgeType, BootstrapServers, Connector, DeliveredBatch, Event, Lease,
@@ -60,6 +62,11 @@ impl ConsumerSettings {
 pub trait Observer: Send + Sync + 'static {
     /// Something happened. Called on the consumer's task: it must not wait.
     fn observe(&self, event: &Event);
+
+    /// A broker answered. Called as [`observe`](Self::observe) is.
+    fn exchanged(&self, exchange: &Exchange) {
+        let _ = exchange;
+    }
 }
 
 /// A member of a share group. Clones are handles of the same one.

@@ -39,7 +39,9 @@ pub use connection::{
     ClientOptions, Connection, Connector, Deadlines, Fault, OpenError, OpenProblem, OptionNames, Phase,
     Request, Sasl, Security, TlsFault, VersionError, Versions,
 };
-pub use consumer::{Acknowledge, Closed, ConsumerSettings, Observer, ShareConsumer, Status};
+pub use consumer::{
+    Acknowledge, Closed, ConsumerSettings, Exchange, ExchangeKind, Observer, ShareConsumer, Status,
+};
 pub use error_code::ErrorCode;
 pub use ids::{AcknowledgeType, BrokerId, TopicId, TopicPartition};
 pub use member::{Acknowledged, Delivered, DeliveredBatch, Event, Lease, MemberSettings, Subject, Trouble};

@@ -78,7 +78,7 @@ enum Task {
     Outstanding(outstanding::Args),
     /// Time from writing a policy's file to its first answer, and what calls notice of it
     Swap(swap::Args),
-    /// Rate of the share-group client beside Java's, on a real Kafka broker
+    /// Rate of the share-group client and of the host beside Java's client, librdkafka and krafka, on a real Kafka broker
     Share(share::Args),
     /// Reads a topic as a member of a share group and decides nothing. The lab starts it as one of the contestants
     #[command(hide = true)]
@@ -104,7 +104,7 @@ async fn main() -> Result<()> {
         Some(Task::Acks(task)) => acks::run(task).await,
         Some(Task::Outstanding(task)) => outstanding::run(task, &args.host, &args.policies).await,
         Some(Task::Swap(task)) => swap::run(task, &args.policies),
-        Some(Task::Share(task)) => share::run(task).await,
+        Some(Task::Share(task)) => share::run(task, &args.host, &args.policies).await,
         Some(Task::ShareRead(read)) => share::reader::run(read).await,
         Some(Task::Read(read)) => reader::run(read).await,
         None => measure(&args).await,
@@ -145,7 +145,7 @@ async fn measure(args: &Args) -> Result<()> {
         args.messages,
         args.body_bytes,
         args.lite_topics,
-        Table { rows, ratios }
+        Table { unit: "messages", rows, ratios }
     );
     cluster.stop().await;
     Ok(())

@@ -13,8 +13,10 @@ pub(crate) struct Row {
 }
 
 /// Rows, and which of them is compared with which.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Table {
+    /// What rates count, in the plural.
+    pub(crate) unit: &'static str,
     pub(crate) rows: Vec<Row>,
     /// Pairs of names: the first one's numbers are divided by the second one's, round by round. A broker that gets
     /// quicker from round to round, as a Java program does, then favours nobody.
@@ -28,6 +30,8 @@ struct Summary {
     cpu_per_thousand: Duration,
     resident_peak_bytes: u64,
     first_after: Duration,
+    /// Requests for a thousand, and the part of all bytes that acknowledgements are; of clients that count them.
+    traffic: Option<(f64, f64)>,
 }
 
 impl Row {
@@ -41,7 +45,16 @@ impl Row {
             first_after: Duration::from_secs_f64(median(
                 self.runs.iter().map(|run| run.first_after.as_secs_f64()),
             )?),
+            traffic: self.traffic(),
         })
+    }
+
+    fn traffic(&self) -> Option<(f64, f64)> {
+        let counted = || self.runs.iter().filter_map(|run| run.traffic);
+        Some((
+            median(counted().map(|traffic| traffic.requests_per_thousand()))?,
+            median(counted().map(|traffic| traffic.acknowledgements_of_bytes()))?,
+        ))
     }
 }
 
@@ -60,23 +73,36 @@ impl Table {
 /// Markdown, so that it can be put into a document as it is.
 impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "| client | runs | messages/s | CPU s per 1,000 | memory, peak MB | first after s |")?;
-        writeln!(f, "|---|---|---|---|---|---|")?;
+        let has_traffic = self.rows.iter().any(|row| row.traffic().is_some());
+        let (head, rule) =
+            if has_traffic { (" requests per 1,000 | acks of all bytes |", "---|---|") } else { ("", "") };
+        writeln!(
+            f,
+            "| client | runs | {}/s | CPU ms per 1,000 | memory, peak MB | first after s |{head}",
+            self.unit
+        )?;
+        writeln!(f, "|---|---|---|---|---|---|{rule}")?;
         for row in &self.rows {
             let Some(summary) = row.summary() else {
-                writeln!(f, "| {} | 0 | | | | |", row.name)?;
+                let empty = if has_traffic { " | |" } else { "" };
+                writeln!(f, "| {} | 0 | | | | |{empty}", row.name)?;
                 continue;
             };
-            writeln!(
+            write!(
                 f,
-                "| {} | {} | {:.0} | {:.3} | {:.0} | {:.1} |",
+                "| {} | {} | {:.0} | {:.2} | {:.0} | {:.1} |",
                 row.name,
                 row.runs.len(),
                 summary.rate,
-                summary.cpu_per_thousand.as_secs_f64(),
+                summary.cpu_per_thousand.as_secs_f64() * 1_000.0,
                 megabytes(summary.resident_peak_bytes),
                 summary.first_after.as_secs_f64(),
             )?;
+            match summary.traffic {
+                Some((requests, share)) => writeln!(f, " {requests:.2} | {:.3} % |", share * 100.0)?,
+                None if has_traffic => writeln!(f, " | |")?,
+                None => writeln!(f)?,
+            }
         }
         writeln!(f)?;
         for pair in &self.ratios {
@@ -115,6 +141,7 @@ fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::share::Traffic;
 
     fn run(rate: f64, cpu_millis: u64, megabytes: u64) -> Measured {
         Measured {
@@ -122,12 +149,14 @@ mod tests {
             rate,
             cpu_per_thousand: Duration::from_millis(cpu_millis),
             resident_peak_bytes: megabytes * 1_000_000,
+            traffic: None,
         }
     }
 
     #[test]
     fn medians_peaks_and_ratios() {
         let table = Table {
+            unit: "messages",
             rows: vec![
                 Row {
                     name: "ours".into(),
@@ -142,12 +171,35 @@ mod tests {
             ratios: vec![("ours".into(), "theirs".into()), ("ours".into(), "absent".into())],
         };
         let text = table.to_string();
-        assert!(text.contains("| ours | 3 | 6000 | 0.110 | 25 | 1.0 |"), "{text}");
-        assert!(text.contains("| theirs | 3 | 1000 | 1.000 | 260 | 1.0 |"), "{text}");
+        assert!(text.contains("| ours | 3 | 6000 | 110.00 | 25 | 1.0 |"), "{text}");
+        assert!(text.contains("| theirs | 3 | 1000 | 1000.00 | 260 | 1.0 |"), "{text}");
         assert!(
             text.contains("ours : theirs = 6.00 x the rate, 0.11 x the CPU, 0.10 x the memory"),
             "{text}"
         );
         assert!(!text.contains("ours : absent"), "{text}");
+    }
+    #[test]
+    fn traffic_is_shown_of_those_who_count_it() {
+        let traffic = Traffic {
+            requests: 5,
+            bytes: 1_000_000,
+            acknowledgement_bytes: 2_000,
+            acknowledgement_requests: 0,
+            records: 10_000,
+        };
+        let counted = Measured { traffic: Some(traffic), ..run(6000.0, 100, 20) };
+        let table = Table {
+            unit: "records",
+            rows: vec![
+                Row { name: "ours".into(), runs: vec![counted] },
+                Row { name: "theirs".into(), runs: vec![run(1000.0, 1000, 200)] },
+            ],
+            ratios: Vec::new(),
+        };
+        let text = table.to_string();
+        assert!(text.contains("| client | runs | records/s |"), "{text}");
+        assert!(text.contains("| ours | 1 | 6000 | 100.00 | 20 | 1.0 | 0.50 | 0.200 % |"), "{text}");
+        assert!(text.contains("| theirs | 1 | 1000 | 1000.00 | 200 | 1.0 | | |"), "{text}");
     }
 }

@@ -5,6 +5,8 @@ use std::time::Duration;
 use tidegate_test_brokers::Usage;
 use tokio::time::{Instant, sleep};
 
+use crate::share::Traffic;
+
 /// Short against the seconds that a run takes, long against the milliseconds that one look takes.
 const INTERVAL: Duration = Duration::from_millis(100);
 /// The first and last of a backlog are left out: connections being made, the last messages trickling.
@@ -36,6 +38,8 @@ pub(crate) struct Measured {
     pub(crate) cpu_per_thousand: Duration,
     /// The most memory the process had.
     pub(crate) resident_peak_bytes: u64,
+    /// What went over the wire, of clients that count it.
+    pub(crate) traffic: Option<Traffic>,
 }
 
 /// Why a run gave no numbers.
@@ -119,6 +123,7 @@ fn summarize(total: u64, samples: &[Sample]) -> Option<Measured> {
         rate: messages / span.as_secs_f64(),
         cpu_per_thousand: cpu.div_f64(messages / 1000.0),
         resident_peak_bytes: samples.iter().map(|sample| sample.usage.resident_peak_bytes).max()?,
+        traffic: None,
     })
 }
 

@@ -33,6 +33,8 @@ const API: &str = "api";
 /// Names of the steps whose tests are counted.
 pub(crate) const COUNTED: [&str; 4] = [TESTS, WALK, WORKERS, API];
 
+/// A package of its own that the lab builds when it is wanted.
+const RIVAL: [&str; 2] = ["--manifest-path", "tests/lab/krafka/Cargo.toml"];
 const GUESTS: [&str; 2] = ["--manifest-path", "guests/Cargo.toml"];
 const WASM: [&str; 2] = ["--target", "wasm32-unknown-unknown"];
 /// One selection of packages and features for all that compiles, so that nothing is compiled twice.
@@ -55,6 +57,7 @@ pub(crate) fn all(real: bool) -> Vec<Step> {
             vec![
                 cargo(&["fmt", "--all", "--check"]),
                 cargo(&["fmt"]).with(&GUESTS).with(&["--all", "--check"]),
+                cargo(&["fmt"]).with(&RIVAL).with(&["--check"]),
             ],
         ),
         step(

@@ -36,6 +36,13 @@ pub(super) struct Outgoing {
     correlation: i32,
 }
 
+impl Outgoing {
+    /// Its size on the wire.
+    pub(super) fn bytes(&self) -> usize {
+        self.frame.len()
+    }
+}
+
 /// A request that was sent. The broker answers in the order in which it was asked.
 pub(super) struct Awaited {
     version: ApiVersion,

@@ -55,13 +55,20 @@ pub struct Answer<T> {
     /// How long the broker wants no further request on this connection; it reads none until then, so whoever asks
     /// before waits, and its deadline runs. Zero as a rule.
     pub throttle: Duration,
+    /// The request's size on the wire, in bytes.
+    pub sent_bytes: usize,
     /// The answer's size on the wire, in bytes.
     pub bytes: usize,
 }
 
 impl<T> Answer<T> {
-    pub(super) fn of<R: Request<Response = T>>(body: T, version: i16, bytes: usize) -> Self {
+    pub(super) fn of<R: Request<Response = T>>(
+        body: T,
+        version: i16,
+        sent_bytes: usize,
+        bytes: usize,
+    ) -> Self {
         let millis = u64::try_from(R::throttle_time_ms(&body)).unwrap_or_default();
-        Self { body, version, throttle: Duration::from_millis(millis), bytes }
+        Self { body, version, throttle: Duration::from_millis(millis), sent_bytes, bytes }
     }
 }

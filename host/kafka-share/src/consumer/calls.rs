@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tokio::task::JoinSet;
 
+use super::Exchange;
 use crate::member::{Answer, Call, Request, Target};
 use crate::{BootstrapServers, BrokerAddress, BrokerId, Connection, Connector};
 
@@ -36,7 +37,7 @@ pub(super) struct Done {
     pub(super) call: Call,
     /// Whether locks can be renewed at this broker, as its versions say; `None` when it was not reached.
     pub(super) has_renewal: Option<bool>,
-    pub(super) result: Result<Answer, Box<str>>,
+    pub(super) result: Result<(Answer, Exchange), Box<str>>,
 }
 
 impl Calls {
@@ -139,23 +140,25 @@ impl Calls {
     }
 }
 
-async fn ask(connection: &mut Connection, request: &Request, timeout: Duration) -> Result<Answer, Box<str>> {
+async fn ask(
+    connection: &mut Connection,
+    request: &Request,
+    timeout: Duration,
+) -> Result<(Answer, Exchange), Box<str>> {
+    macro_rules! ask {
+        ($body:expr, $answer:ident) => {
+            connection.call($body, timeout).await.map(|answer| {
+                let exchange = Exchange::of(request, &answer);
+                (Answer::$answer(answer.body), exchange)
+            })
+        };
+    }
     let answer = match request {
-        Request::Metadata(request) => {
-            connection.call(request, timeout).await.map(|answer| Answer::Metadata(answer.body))
-        }
-        Request::FindCoordinator(request) => {
-            connection.call(request, timeout).await.map(|answer| Answer::FindCoordinator(answer.body))
-        }
-        Request::Heartbeat(request) => {
-            connection.call(request, timeout).await.map(|answer| Answer::Heartbeat(answer.body))
-        }
-        Request::Fetch(request) => {
-            connection.call(request, timeout).await.map(|answer| Answer::Fetch(answer.body))
-        }
-        Request::Acknowledge(request) => {
-            connection.call(request, timeout).await.map(|answer| Answer::Acknowledge(answer.body))
-        }
+        Request::Metadata(body) => ask!(body, Metadata),
+        Request::FindCoordinator(body) => ask!(body, FindCoordinator),
+        Request::Heartbeat(body) => ask!(body, Heartbeat),
+        Request::Fetch(body) => ask!(body, Fetch),
+        Request::Acknowledge(body) => ask!(body, Acknowledge),
     };
     answer.map_err(|error| error.to_string().into())
 }

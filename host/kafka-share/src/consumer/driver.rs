@@ -11,8 +11,8 @@ use tokio::time;
 
 use super::calls::{Calls, Done};
 use super::ready::Ready;
-use super::said::{Said, TOGETHER_MAX};
-use super::{Acknowledge, Command, ConsumerSettings, Observer, Status};
+use super::said::{Run, Said, TOGETHER_MAX};
+use super::{Command, ConsumerSettings, Observer, Status};
 use crate::member::Member;
 use crate::{AcknowledgeError, Connector, Event};
 
@@ -150,8 +150,7 @@ impl Driver {
                     let _ = reply.send(vec![Err(AcknowledgeError::Closed); acks.len()]);
                     return;
                 }
-                let tokens = self.said.add(&acks, reply);
-                for (Acknowledge { lease, last, kind }, token) in acks.into_iter().zip(tokens) {
+                for Run { lease, last, kind, token } in self.said.add(acks, reply) {
                     self.member.acknowledge(lease, last, kind, token);
                 }
             }
@@ -174,7 +173,10 @@ impl Driver {
             self.member.handle_connected(node.broker, has_renewal);
         }
         match done.result {
-            Ok(answer) => self.member.handle_answer(now, &done.call.target, answer),
+            Ok((answer, exchange)) => {
+                self.observer.exchanged(&exchange);
+                self.member.handle_answer(now, &done.call.target, answer);
+            }
             Err(reason) => self.member.handle_failure(now, &done.call.target, &done.call.request, &reason),
         }
         let member = &self.member;

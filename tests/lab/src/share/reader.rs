@@ -4,12 +4,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
+use parking_lot::Mutex;
 use tidegate_connector::Clock;
 use tidegate_kafka_share::{
     Acknowledge, AcknowledgeType, BootstrapServers, ClientOptions, Connector, ConsumerSettings, Event,
-    FetchSettings, MemberSettings, Observer, ShareConsumer, Subscription,
+    Exchange, FetchSettings, MemberSettings, Observer, ShareConsumer, Subscription,
 };
 use tokio::task::JoinSet;
+
+use super::Traffic;
+use super::talking::{tell, tell_traffic};
 
 /// Acknowledgements under way while more is received, in batches.
 const SETTLING_MAX: usize = 4;
@@ -29,10 +33,16 @@ pub(crate) struct Args {
     max_records: usize,
 }
 
-struct Nobody;
+/// Counts what goes over the wire.
+#[derive(Default)]
+struct Counter(Mutex<Traffic>);
 
-impl Observer for Nobody {
+impl Observer for Counter {
     fn observe(&self, _: &Event) {}
+
+    fn exchanged(&self, exchange: &Exchange) {
+        self.0.lock().add(exchange);
+    }
 }
 
 /// Says on standard output when it began, had its first record, and had its last one acknowledged.
@@ -55,7 +65,9 @@ pub(crate) async fn run(args: &Args) -> Result<()> {
     };
     tell("began");
     let connector = Connector::new(ClientOptions::default())?;
-    let consumer = ShareConsumer::start(settings, connector, Clock::start(), Arc::new(Nobody));
+    let counter = Arc::new(Counter::default());
+    let observer: Arc<dyn Observer> = Arc::<Counter>::clone(&counter);
+    let consumer = ShareConsumer::start(settings, connector, Clock::start(), observer);
     let mut received = 0;
     let mut settling: JoinSet<Result<()>> = JoinSet::new();
     while received < args.records {
@@ -87,6 +99,8 @@ pub(crate) async fn run(args: &Args) -> Result<()> {
         settled(&mut settling).await?;
     }
     tell("done");
+    let traffic = *counter.0.lock();
+    tell_traffic(Traffic { records: received as u64, ..traffic })?;
     consumer.close().await;
     Ok(())
 }
@@ -94,9 +108,4 @@ pub(crate) async fn run(args: &Args) -> Result<()> {
 async fn settled(settling: &mut JoinSet<Result<()>>) -> Result<()> {
     settling.join_next().await.transpose()?.transpose()?;
     Ok(())
-}
-
-#[allow(clippy::print_stdout, reason = "its parent reads it")]
-fn tell(what: &str) {
-    println!("{what}");
 }
