@@ -1,7 +1,8 @@
 //! Kills hosts and workers and restarts real brokers under load, then audits the promises.
 //!
-//! Two runs: `host`, the default, is about one host and its brokers; `workers` about two hosts and the workers that
-//! settle at either. The brokers are real, the host is the program that users run, and kills are SIGKILL at random moments.
+//! Three runs: `host`, the default, is about one host and its brokers; `workers` about two hosts and the workers that
+//! settle at either; `share` is the same on Kafka share groups. The brokers are real, the host is the program that users run,
+//! and kills are SIGKILL at random moments.
 #![forbid(unsafe_code)]
 
 mod blows;
@@ -19,7 +20,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use serde::Serialize;
 
-/// Kills hosts and workers and restarts real RocketMQ servers under load, and prints the audit.
+/// Kills hosts, workers and real brokers under load, and prints the audit.
 #[derive(Debug, Parser)]
 #[command(args_conflicts_with_subcommands = true)]
 struct Arguments {
@@ -37,7 +38,9 @@ enum Run {
     /// One host that is killed, and brokers that are restarted (what is done without a name)
     Host(single::Options),
     /// Two hosts and workers in three languages: workers and one host are killed, the other settles
-    Workers(fleet::Options),
+    Workers(fleet::rocketmq::Options),
+    /// The same on Kafka share groups; nodes of the brokers are killed, too
+    Share(fleet::kafka::Options),
 }
 
 fn main() -> ExitCode {
@@ -51,7 +54,11 @@ fn main() -> ExitCode {
             Ok(verdict) => end(&verdict, verdict.holds(), json),
             Err(error) => fail(&error),
         },
-        Run::Workers(options) => match runtime.block_on(fleet::audit(&options)) {
+        Run::Workers(options) => match runtime.block_on(fleet::rocketmq::audit(&options)) {
+            Ok(verdict) => end(&verdict, verdict.holds(), json),
+            Err(error) => fail(&error),
+        },
+        Run::Share(options) => match runtime.block_on(fleet::kafka::audit(&options)) {
             Ok(verdict) => end(&verdict, verdict.holds(), json),
             Err(error) => fail(&error),
         },
@@ -76,4 +83,16 @@ fn fail(error: &anyhow::Error) -> ExitCode {
 #[allow(clippy::print_stderr, reason = "progress is this program's talk")]
 fn progress(line: &str) {
     eprintln!("{line}");
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_sound() {
+        Arguments::command().debug_assert();
+    }
 }

@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep};
 use crate::blows::Blows;
 use crate::host::{HostProcess, Setup};
 use crate::ledger::{Ledger, Place, Verdict, body};
-use crate::load::Load;
+use crate::load::{Load, RocketMq, Shape};
 use crate::progress;
 use crate::random::Random;
 
@@ -87,7 +87,8 @@ pub(crate) async fn audit(args: &Options) -> anyhow::Result<Verdict> {
     let message =
         move |place: Place| Outgoing::lite(TOPIC, format!("lt-{}", place.lite_topic), body(place, bytes));
     let options = ClientOptions::new(Endpoints::parse(&cluster.endpoint())?);
-    let load = Load::start(options, args.lite_topics, per_lite_topic, Arc::new(message)).await?;
+    let shape = Shape { columns: args.lite_topics, per_column: per_lite_topic, at_once: 1 };
+    let load = Load::start(RocketMq::connect(options, Box::new(message)).await?, shape);
 
     let kinds = [
         (Blow::KillHost, args.kills),

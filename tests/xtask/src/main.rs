@@ -24,9 +24,9 @@ Tasks:
             (real brokers, the README's policies, fuzzing), --only runs single steps, --list names them
   guests    builds the guests and encodes the shipped policies anew into policies/
   lab [..]  measures the host beside the public Java client on a real broker (`lab --help`)
-  audit [host|workers] [..]
+  audit [host|workers|share] [..]
             kills a host and restarts real brokers under load and counts, or kills workers in three languages and the host
-            that serves them, while another settles (`audit --help`)
+            that serves them, while another settles, on RocketMQ or on Kafka share groups (`audit --help`)
   fuzz [..] throws mutated inputs at every decoder (`fuzz --help`)
   brokers   fetches the real brokers' jars, which the tests otherwise do at their first use
   help      this text

@@ -126,7 +126,9 @@ pub(crate) fn all(real: bool) -> Vec<Step> {
 fn audit(built: Line) -> Step {
     let audit = program("target/debug/tidegate-audit");
     let hosts = audit.clone().with(&["host", "--host", "target/debug/tidegate"]);
-    let workers = audit.with(&["workers", "--host", "target/debug/tidegate", "--keep", "target/xtask/audit"]);
+    let kept = ["--host", "target/debug/tidegate", "--keep", "target/xtask/audit"];
+    let workers = audit.clone().with(&["workers"]).with(&kept);
+    let share = audit.with(&["share"]).with(&kept);
     Step {
         name: "audit",
         purpose: "hosts, workers and real brokers are killed under load, and no promise breaks",
@@ -134,6 +136,16 @@ fn audit(built: Line) -> Step {
             built,
             hosts.with(&["--messages", "20000", "--lite-topics", "100", "--kills", "4"]),
             workers.with(&["--messages", "10000", "--worker-kills", "1", "--host-kills", "2"]),
+            share.with(&[
+                "--messages",
+                "6000",
+                "--worker-kills",
+                "1",
+                "--host-kills",
+                "2",
+                "--node-kills",
+                "1",
+            ]),
         ],
         slow: true,
         unless_missing: None,

@@ -11,7 +11,6 @@ use parking_lot::Mutex;
 use tidegate_worker_tests::{Language, Ready};
 use tokio::time::Instant;
 
-use super::hosts::FLOWS;
 use super::journal::{Journal, LifeId, Way};
 use super::secrets::Secrets;
 use crate::process::terminate;
@@ -19,7 +18,9 @@ use crate::random::Random;
 
 const LANGUAGES: [Language; 3] = [Language::Python, Language::Go, Language::JavaScript];
 /// The workers: one of each language for each flow.
-pub(crate) const WORKERS: usize = LANGUAGES.len() * FLOWS.len();
+pub(crate) const WORKERS: usize = LANGUAGES.len() * FLOWS;
+/// Flows that there are workers for.
+const FLOWS: usize = 2;
 /// Of so many lives of a worker after the first, one settles where it gets its messages.
 const LIVES_PER_OWNER: u64 = 4;
 /// How long a killed worker stays away at most.
@@ -47,12 +48,17 @@ struct Running {
     life: LifeId,
 }
 
-/// The workers that the hosts at these addresses serve, ready to be started: messages come from the first.
-pub(crate) async fn workers(addresses: [&str; 2], secrets: &Secrets, credits: u32) -> Vec<Worker> {
+/// The workers that the hosts at these addresses serve, ready to be started: messages come from the first, of these flows.
+pub(crate) async fn workers(
+    addresses: [&str; 2],
+    flows: [&'static str; FLOWS],
+    secrets: &Secrets,
+    credits: u32,
+) -> Vec<Worker> {
     let mut workers = Vec::with_capacity(WORKERS);
     for language in LANGUAGES {
         let ready = Arc::new(language.ready().await);
-        for flow in FLOWS {
+        for flow in flows {
             workers.push(Worker {
                 name: format!("{}-{flow}", language.name()),
                 ready: Arc::clone(&ready),

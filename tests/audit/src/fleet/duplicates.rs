@@ -23,6 +23,11 @@
 //! And a message that its sender had to send again, since it was not told that the broker had it, may be there as often as it
 //! was sent: so many deliveries of it, and no more, need no other explanation.
 //!
+//! On brokers where a lease is a lock of a connection, as those of Kafka's share groups, there is no order, and locks are lost with
+//! more than time: with the host that took them, whose connections end with it, and with the node that leads the partition. Both
+//! explain what was delivered under a lock from before, also when it came to a worker only after. And what was stored
+//! twice has two ids there, and is two messages.
+//!
 //! Everything else is unexplained; above all a message of a normal topic that comes again after it was done, and one of a
 //! lite topic of which nothing before it was lost.
 
@@ -45,6 +50,10 @@ pub(crate) enum Cause {
     HostKilled,
     /// Its lease ended before it was done.
     LeaseEnded,
+    /// Its lock went with its host, which was killed.
+    LockGoneWithHost,
+    /// Its lock went with the node that led its partition, which was killed.
+    LockGoneWithNode,
     /// Its worker gave it back.
     GivenBack,
     /// An earlier message of its lite topic was lost, and the broker began there.
@@ -59,6 +68,33 @@ pub(crate) enum Cause {
     Unexplained,
 }
 
+/// What the brokers hand out again.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rules {
+    /// Columns below are lite topics; the rest has no order.
+    pub(crate) lite_columns: u32,
+    /// How long a lock is, where it is a connection's and goes with that.
+    pub(crate) lock: Option<Millis>,
+}
+
+impl Rules {
+    /// Whether a kill may have kept from a delivery's worker that it is done.
+    pub(crate) fn may_be_settled_unheard(self, record: &Record, delivery: &Delivery) -> bool {
+        let worker_killed = record.lives[delivery.life.0].killed_at.is_some();
+        worker_killed
+            || self.lock.is_some_and(|lock| {
+                let mut nodes = record.node_kills.iter().map(|kill| kill.at);
+                let since = locked_at(delivery, lock);
+                record.host_kills.iter().any(|at| *at >= since) || nodes.any(|at| at >= since)
+            })
+    }
+}
+
+/// When a delivery was locked or its lock renewed for the last time, as early as it may have been.
+fn locked_at(delivery: &Delivery, lock: Millis) -> Millis {
+    delivery.lease_ends.min(delivery.took_at + lock).saturating_sub(lock + SLACK)
+}
+
 /// The duplicates of a run.
 #[derive(Debug, Default)]
 pub(crate) struct Duplicates {
@@ -67,8 +103,8 @@ pub(crate) struct Duplicates {
     pub(crate) unexplained: Vec<(usize, usize)>,
 }
 
-/// Finds and explains the duplicates. Columns below `lite_columns` are lite topics; the rest has no order.
-pub(crate) fn explain(record: &Record, lite_columns: u32) -> Duplicates {
+/// Finds and explains the duplicates.
+pub(crate) fn explain(record: &Record, rules: Rules) -> Duplicates {
     let mut by_place: BTreeMap<Place, Vec<usize>> = BTreeMap::new();
     for (at, delivery) in record.deliveries.iter().enumerate() {
         by_place.entry(delivery.place).or_default().push(at);
@@ -80,20 +116,27 @@ pub(crate) fn explain(record: &Record, lite_columns: u32) -> Duplicates {
         let workers = record.lives.iter().filter_map(|life| life.killed_at);
         workers.chain(record.host_kills.iter().copied()).collect()
     };
-    let view = View { record, by_place: &by_place, kills };
+    let view = View { record, rules, by_place: &by_place, kills };
     let mut duplicates = Duplicates::default();
     for (place, deliveries) in &by_place {
         let mut copies = record.sent_again.get(place).copied().unwrap_or_default();
-        for pair in deliveries.windows(2) {
-            let (before, again) = (&record.deliveries[pair[0]], &record.deliveries[pair[1]]);
-            let mut cause = view.cause(*place, before, again, lite_columns);
-            if cause == Cause::Unexplained && copies > 0 {
-                copies -= 1;
-                cause = Cause::SentAgain;
-            }
+        for (nth, at) in deliveries.iter().enumerate().skip(1) {
+            let again = &record.deliveries[*at];
+            // The latest one; where ids tell copies apart, the latest of the same.
+            let mut earlier = deliveries[..nth].iter().rev();
+            let before = match rules.lock {
+                None => earlier.next(),
+                Some(_) => earlier.find(|before| record.deliveries[**before].message == again.message),
+            };
+            let cause = before
+                .map_or(Cause::Unexplained, |before| view.cause(*place, &record.deliveries[*before], again));
+            let is_copy =
+                cause == Cause::Unexplained && copies > 0 && (rules.lock.is_none() || before.is_none());
+            let cause = if is_copy { Cause::SentAgain } else { cause };
+            copies -= u64::from(is_copy);
             *duplicates.by_cause.entry(cause).or_insert(0) += 1;
             if cause == Cause::Unexplained {
-                duplicates.unexplained.push((pair[0], pair[1]));
+                duplicates.unexplained.push((*before.unwrap_or(&deliveries[nth - 1]), *at));
             }
         }
     }
@@ -102,12 +145,13 @@ pub(crate) fn explain(record: &Record, lite_columns: u32) -> Duplicates {
 
 struct View<'a> {
     record: &'a Record,
+    rules: Rules,
     by_place: &'a BTreeMap<Place, Vec<usize>>,
     kills: Vec<Millis>,
 }
 
 impl View<'_> {
-    fn cause(&self, place: Place, before: &Delivery, again: &Delivery, lite_columns: u32) -> Cause {
+    fn cause(&self, place: Place, before: &Delivery, again: &Delivery) -> Cause {
         if let Some((_, cause)) = self.losses(before).find(|(at, _)| *at <= again.took_at) {
             let host_kills = &self.record.host_kills;
             let while_held = |at: &&Millis| (before.took_at..=again.took_at).contains(at);
@@ -116,7 +160,7 @@ impl View<'_> {
                 cause => cause,
             };
         }
-        if place.lite_topic >= lite_columns {
+        if place.lite_topic >= self.rules.lite_columns {
             return Cause::Unexplained;
         }
         let window = before.took_at.saturating_sub(SLACK)..=again.took_at;
@@ -169,7 +213,15 @@ impl View<'_> {
         let given_back = delivery.given_back_at.map(|at| (at, Cause::GivenBack));
         let lease_end = delivery.lease_ends.saturating_sub(SLACK);
         let ended = undone_at(lease_end).then_some((lease_end, Cause::LeaseEnded));
-        [killed, given_back, ended].into_iter().flatten()
+        let with_connection = self.rules.lock.into_iter().flat_map(move |lock| {
+            let since = locked_at(delivery, lock);
+            let column = delivery.place.lite_topic;
+            let hosts = self.record.host_kills.iter().map(|at| (*at, Cause::LockGoneWithHost));
+            let led = self.record.node_kills.iter().filter(move |kill| kill.columns.contains(&column));
+            let nodes = led.map(|kill| (kill.at, Cause::LockGoneWithNode));
+            hosts.chain(nodes).filter(move |(at, _)| since <= *at && undone_at(*at))
+        });
+        [killed, given_back].into_iter().flatten().chain(with_connection).chain(ended)
     }
 
     /// Whether a message was lost at some moment of a window, with the newest delivery that there was at that moment.
@@ -198,7 +250,7 @@ impl View<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::journal::{Life, LifeId};
+    use super::super::journal::{Life, LifeId, NodeKill};
     use super::*;
 
     const LEASE: Millis = 15_000;
@@ -228,6 +280,7 @@ mod tests {
         fn took(mut self, column: u32, number: u32, life: usize, at: Millis, done: Option<Millis>) -> Self {
             self.0.deliveries.push(Delivery {
                 place: Place { lite_topic: column, number },
+                message: "m".into(),
                 life: LifeId(life),
                 took_at: at,
                 lease_ends: at + LEASE,
@@ -244,7 +297,17 @@ mod tests {
         }
 
         fn causes(&self) -> Vec<(Cause, u64)> {
-            explain(&self.0, 2).by_cause.into_iter().collect()
+            explain(&self.0, Rules { lite_columns: 2, lock: None }).by_cause.into_iter().collect()
+        }
+
+        fn node_killed(mut self, at: Millis, columns: &[u32]) -> Self {
+            self.0.node_kills.push(NodeKill { at, columns: columns.iter().copied().collect() });
+            self
+        }
+
+        /// The same where leases are locks of a connection.
+        fn causes_with_locks(&self) -> Vec<(Cause, u64)> {
+            explain(&self.0, Rules { lite_columns: 0, lock: Some(LEASE) }).by_cause.into_iter().collect()
         }
     }
 
@@ -360,5 +423,60 @@ mod tests {
         let run = Run::new().killed(0, 5_000).took(0, 1, 1, 110, Some(200));
         let run = run.took(0, 0, 1, 600, Some(700)).took(0, 1, 1, 610, Some(710));
         assert_eq!(run.causes(), [(Cause::Unexplained, 1)]);
+    }
+
+    #[test]
+    fn a_lock_goes_with_its_host_and_with_the_node_that_led() {
+        let run = || Run::new().took(0, 0, 0, 1_000, None).took(0, 0, 1, 5_000, Some(5_100));
+        assert_eq!(run().causes_with_locks(), [(Cause::Unexplained, 1)]);
+        let host = run().host_killed(3_000);
+        assert_eq!(host.causes_with_locks(), [(Cause::LockGoneWithHost, 1)]);
+        let node = run().node_killed(3_000, &[0]);
+        assert_eq!(node.causes_with_locks(), [(Cause::LockGoneWithNode, 1)]);
+        let other = run().node_killed(3_000, &[1]);
+        assert_eq!(other.causes_with_locks(), [(Cause::Unexplained, 1)]);
+        let after = run().host_killed(5_500);
+        assert_eq!(after.causes_with_locks(), [(Cause::Unexplained, 1)]);
+    }
+
+    #[test]
+    fn a_kill_explains_nothing_that_was_done_before_it_or_locked_after() {
+        let done = Run::new().host_killed(3_000).took(0, 0, 0, 1_000, Some(1_100));
+        let done = done.took(0, 0, 1, 5_000, Some(5_100));
+        assert_eq!(done.causes_with_locks(), [(Cause::Unexplained, 1)]);
+        let later = Run::new().host_killed(3_000).took(0, 0, 0, 4_100, None);
+        let later = later.took(0, 0, 1, 5_000, Some(5_100));
+        assert_eq!(later.causes_with_locks(), [(Cause::Unexplained, 1)]);
+        // It was locked before the node died, and came to the worker after.
+        let mut late = Run::new().node_killed(3_000, &[0]).took(0, 0, 0, 4_100, None);
+        late.0.deliveries[0].lease_ends = 2_500 + LEASE;
+        let late = late.took(0, 0, 1, 5_000, Some(5_100));
+        assert_eq!(late.causes_with_locks(), [(Cause::LockGoneWithNode, 1)]);
+    }
+
+    #[test]
+    fn what_was_stored_twice_has_two_ids_where_brokers_give_them() {
+        let mut run = Run::new().took(0, 0, 0, 10, Some(20)).took(0, 0, 1, 30, Some(40));
+        run = run.took(0, 0, 1, 50, Some(60));
+        run.0.deliveries[1].message = "copy".into();
+        run.0.sent_again.insert(Place { lite_topic: 0, number: 0 }, 2);
+        // The third is the first one's again, however often it was sent.
+        assert_eq!(run.causes_with_locks(), [(Cause::SentAgain, 1), (Cause::Unexplained, 1)]);
+    }
+
+    #[test]
+    fn what_is_done_may_be_unheard_of_after_a_kill() {
+        let run = Run::new().took(0, 0, 0, 20_000, None);
+        let unheard = |run: &Run, lock| {
+            let rules = Rules { lite_columns: 0, lock };
+            rules.may_be_settled_unheard(&run.0, &run.0.deliveries[0])
+        };
+        assert!(!unheard(&run, Some(LEASE)));
+        let run = run.host_killed(18_000);
+        assert!(!unheard(&run, Some(LEASE)), "killed before it was locked");
+        let run = run.host_killed(20_500);
+        assert!(unheard(&run, Some(LEASE)));
+        assert!(!unheard(&run, None), "the broker answers, whatever became of the host");
+        assert!(unheard(&run.killed(0, 21_000), None));
     }
 }

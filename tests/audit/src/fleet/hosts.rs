@@ -1,6 +1,7 @@
 //! The two hosts: one takes messages and hands them to workers, the other only settles.
 
 use std::fs::{self, File};
+use std::io::Write as _;
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -10,9 +11,10 @@ use anyhow::{Context as _, bail};
 use serde_json::Value;
 use tempfile::TempDir;
 use tidegate_process_tests::secrets::Haul;
-use tidegate_process_tests::{Configuration, Consumed, http_ask};
+use tidegate_process_tests::{Configuration, http_ask};
 use tokio::time::{Instant, sleep};
 
+use super::brokers::{LOGIN, Outfit};
 use super::secrets::Secrets;
 use crate::process::terminate;
 
@@ -23,31 +25,15 @@ const END_PATIENCE: Duration = Duration::from_secs(60);
 const LOG: &str = "host.log";
 const CONFIG: &str = "tidegate.toml";
 /// Files that hold a secret because this program put it there.
-const SECRET_FILES: [&str; 3] = ["fleet.key", "tokens.toml", "broker.key"];
-/// The variable with the broker's key of the host that takes messages.
-const KEY_VARIABLE: &str = "TIDEGATE_AUDIT_KEY";
-/// The lease of each message.
-pub(crate) const LEASE: Duration = Duration::from_secs(15);
-
-/// What the hosts' brokers are like.
-pub(crate) struct Surroundings<'a> {
-    pub(crate) endpoint: &'a str,
-    /// A flow is named after its topic; see [`FLOWS`].
-    pub(crate) topics: [&'a str; 2],
-    pub(crate) groups: [&'a str; 2],
-    pub(crate) users: [&'a str; 2],
-    /// Of the first host's policy and of the other's settler: metrics are labelled with it.
-    pub(crate) name_of_what_counts: &'a str,
-}
-
-/// The flows: of lite topics, and of a normal one.
-pub(crate) const FLOWS: [&str; 2] = ["lite", "normal"];
+const SECRET_FILES: [&str; 3] = ["fleet.key", TOKENS, LOGIN];
+const TOKENS: &str = "tokens.toml";
 
 /// A host, running or not.
 pub(crate) struct Host {
     pub(crate) name: &'static str,
     program: PathBuf,
     home: TempDir,
+    flows: [&'static str; 2],
     variables: Vec<(&'static str, String)>,
     /// Where workers come to.
     pub(crate) address: String,
@@ -57,77 +43,56 @@ pub(crate) struct Host {
 }
 
 impl Host {
-    /// The host that takes messages and hands them to workers.
-    pub(crate) fn taker(
+    /// One that is not fitted out yet, with an address of its own and a token for each worker.
+    pub(crate) fn new(
+        name: &'static str,
         program: &Path,
-        policies: &Path,
-        around: &Surroundings<'_>,
+        flows: [&'static str; 2],
         secrets: &Secrets,
     ) -> anyhow::Result<Self> {
-        let mut host = Self::new("host a", program, secrets)?;
-        let own = host.home.path().join("policies");
-        fs::create_dir(&own)?;
-        for name in ["fair-share.wasm", "fair-share.toml"] {
-            let from = policies.join(name);
-            fs::copy(&from, own.join(name)).with_context(|| format!("cannot copy `{}`", from.display()))?;
-        }
-        let policy = around.name_of_what_counts;
-        let mut config = host.common("json").policy(policy, "fair-share");
-        for (at, flow) in FLOWS.into_iter().enumerate() {
-            let consumed =
-                Consumed { endpoint: around.endpoint, topic: around.topics[at], group: around.groups[at] };
-            let source = format!(
-                "rocketmq.client.access-key = \"{user}\"\n\
-                 rocketmq.client.secret-key = \"env:{KEY_VARIABLE}\"\n\
-                 rocketmq.source.topic-kind = \"{flow}\"\n\
-                 rocketmq.source.fetch-concurrency = 4\n\
-                 rocketmq.source.await-duration = \"5s\"\n\
-                 rocketmq.source.invisible-duration = \"{lease}s\"",
-                user = around.users[0],
-                lease = LEASE.as_secs(),
-            );
-            let more = format!("throttle = \"{policy}\"\nack = \"by-worker\"");
-            config = config.source(flow, consumed, &source).flow(flow, flow, "workers", &more);
-        }
-        fs::write(host.home.path().join(CONFIG), config.toml())?;
-        host.variables.push((KEY_VARIABLE, secrets.taker.text().to_owned()));
-        Ok(host)
-    }
-
-    /// The host without a flow, which settles what others gave out.
-    pub(crate) fn settler(
-        program: &Path,
-        around: &Surroundings<'_>,
-        secrets: &Secrets,
-    ) -> anyhow::Result<Self> {
-        let host = Self::new("host b", program, secrets)?;
-        fs::write(host.home.path().join("broker.key"), format!("{}\n", secrets.settler.text()))?;
-        let keys = format!(
-            "rocketmq.client.access-key = \"{}\"\nrocketmq.client.secret-key = \"file:broker.key\"",
-            around.users[1]
-        );
-        let config = host.common("text").settler(around.name_of_what_counts, around.endpoint, &keys);
-        fs::write(host.home.path().join(CONFIG), config.toml())?;
-        Ok(host)
-    }
-
-    fn new(name: &'static str, program: &Path, secrets: &Secrets) -> anyhow::Result<Self> {
         let program = program.canonicalize().with_context(|| {
             format!("there is no host at `{}`; build it with `cargo build --release`", program.display())
         })?;
         let home = tempfile::tempdir()?;
         fs::write(home.path().join("fleet.key"), secrets.key_file())?;
         let tokens = secrets.tokens.iter().enumerate().map(|(worker, token)| {
-            let flow = FLOWS[worker % FLOWS.len()];
+            let flow = flows[worker % flows.len()];
             format!("[tokens.worker-{worker}]\ntoken = \"{}\"\nflows = [\"{flow}\"]\n", token.text())
         });
-        fs::write(home.path().join("tokens.toml"), tokens.collect::<String>())?;
+        fs::write(home.path().join(TOKENS), tokens.collect::<String>())?;
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let address = listener.local_addr()?.to_string();
-        Ok(Self { name, program, home, variables: Vec::new(), address, child: None, admin: String::new() })
+        let (variables, admin) = (Vec::new(), String::new());
+        Ok(Self { name, program, home, flows, variables, address, child: None, admin })
     }
 
-    fn common(&self, log_format: &str) -> Configuration {
+    /// Gives it what it has of its own. `policies` is where the shipped ones are.
+    pub(crate) fn fit_out(&mut self, outfit: Outfit, policies: &Path) -> anyhow::Result<()> {
+        let home = self.home.path();
+        let own = home.join("policies");
+        fs::create_dir(&own)?;
+        for name in outfit.policies {
+            for file in [format!("{name}.wasm"), format!("{name}.toml")] {
+                let from = policies.join(&file);
+                fs::copy(&from, own.join(&file))
+                    .with_context(|| format!("cannot copy `{}`", from.display()))?;
+            }
+        }
+        for (name, rules) in outfit.rules {
+            fs::write(own.join(format!("{name}.toml")), rules)?;
+        }
+        if let Some(login) = outfit.login {
+            fs::write(home.join(LOGIN), format!("{login}\n"))?;
+        }
+        let tokens = File::options().append(true).open(home.join(TOKENS));
+        tokens?.write_all(outfit.tokens.as_bytes())?;
+        fs::write(home.join(CONFIG), outfit.configuration.toml())?;
+        self.variables = outfit.variables;
+        Ok(())
+    }
+
+    /// What the configurations of all hosts have in common.
+    pub(crate) fn common(&self, log_format: &str) -> Configuration {
         let host = format!(
             "drain-timeout = \"20s\"\n\
              receipt-key-file = \"fleet.key\"\n\
@@ -231,7 +196,7 @@ impl Host {
     }
 
     /// Asks everything that the host's two servers answer to a GET. What has no end of its own is left out.
-    pub(crate) async fn ask_all(&self, policy: &str, haul: &mut Haul) -> anyhow::Result<()> {
+    pub(crate) async fn ask_all(&self, names: &[String], haul: &mut Haul) -> anyhow::Result<()> {
         let openapi: Value = serde_json::from_str(&ask(&self.admin, "/openapi.json").await?)?;
         let endless = |path: &str| path.ends_with("/recording") || path.ends_with("/tap");
         let paths = openapi["paths"].as_object().context("the admin API has no paths")?;
@@ -240,7 +205,11 @@ impl Host {
             if methods.get("get").is_none() || endless(path) {
                 continue;
             }
-            let names = if path.contains("/flows/") { &FLOWS[..] } else { &[policy] };
+            let names: Vec<&str> = if path.contains("/flows/") {
+                self.flows.to_vec()
+            } else {
+                names.iter().map(String::as_str).collect()
+            };
             let each = names.iter().map(|name| path.replace("{name}", name));
             for path in each.take(if path.contains("{name}") { names.len() } else { 1 }) {
                 haul.add(format!("{}: GET {path}", self.name), ask(&self.admin, &path).await?);

@@ -1,9 +1,10 @@
 //! What the workers said: each delivery that one of them took, and how it was settled.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use tokio::time::Instant;
 
+use super::duplicates::Rules;
 use crate::ledger::Place;
 
 /// Milliseconds since the run began.
@@ -34,6 +35,8 @@ pub(crate) struct Life {
 #[derive(Clone, Debug)]
 pub(crate) struct Delivery {
     pub(crate) place: Place,
+    /// The message's id: another one for what was stored twice, where brokers give them.
+    pub(crate) message: Box<str>,
     pub(crate) life: LifeId,
     pub(crate) took_at: Millis,
     /// When its lease ends, as the worker was told: by the time that the message was under way later than it really does.
@@ -46,12 +49,21 @@ pub(crate) struct Delivery {
     pub(crate) given_back_at: Option<Millis>,
 }
 
+/// The death of a node of the brokers.
+#[derive(Clone, Debug)]
+pub(crate) struct NodeKill {
+    pub(crate) at: Millis,
+    /// Whose leases ended with it.
+    pub(crate) columns: BTreeSet<u32>,
+}
+
 /// What is known of the run, as far as duplicates are concerned.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Record {
     pub(crate) deliveries: Vec<Delivery>,
     pub(crate) lives: Vec<Life>,
     pub(crate) host_kills: Vec<Millis>,
+    pub(crate) node_kills: Vec<NodeKill>,
     /// How often messages had to be sent again.
     pub(crate) sent_again: BTreeMap<Place, u64>,
 }
@@ -67,6 +79,8 @@ pub(crate) struct Journal {
     open: HashMap<(LifeId, String), usize>,
     receipts: HashSet<String>,
     handed_out_twice: u64,
+    /// The highest attempt that anybody was told.
+    attempts_max: u64,
     /// Answers by way, status and verdict.
     answers: BTreeMap<(Way, String), u64>,
     /// Acceptances that were done while the host that gave the messages out was dead.
@@ -87,6 +101,7 @@ impl Journal {
             open: HashMap::new(),
             receipts: HashSet::new(),
             handed_out_twice: 0,
+            attempts_max: 0,
             answers: BTreeMap::new(),
             orphans: 0,
             host_is_down: false,
@@ -122,6 +137,12 @@ impl Journal {
         }
     }
 
+    /// A node of the brokers is about to be killed, and the leases of these columns with it.
+    pub(crate) fn node(&mut self, columns: &[u32]) {
+        let (at, columns) = (self.now(), columns.iter().copied().collect());
+        self.record.node_kills.push(NodeKill { at, columns });
+    }
+
     /// Takes a line of a worker.
     pub(crate) fn take(&mut self, life: LifeId, line: &str) {
         let now = self.now();
@@ -148,9 +169,12 @@ impl Journal {
     /// `ID PLACE attempt N for LEASE ms by RECEIPT`
     fn took(&mut self, now: Millis, life: LifeId, line: &str) -> Option<()> {
         let words: Vec<&str> = line.split(' ').collect();
-        let [_, place, "attempt", _, "for", lease, "ms", "by", receipt] = words[..] else { return None };
+        let [message, place, "attempt", attempt, "for", lease, "ms", "by", receipt] = words[..] else {
+            return None;
+        };
         let place = place_of(place)?;
         let lease: Millis = lease.parse().ok()?;
+        self.attempts_max = self.attempts_max.max(attempt.parse().ok()?);
         let at = self.record.deliveries.len();
         let deliveries = self.places.get_mut(place.lite_topic as usize)?.get_mut(place.number as usize)?;
         self.untouched -= usize::from(deliveries.is_empty());
@@ -159,6 +183,7 @@ impl Journal {
         self.open.insert((life, end_of(receipt)), at);
         self.record.deliveries.push(Delivery {
             place,
+            message: message.into(),
             life,
             took_at: now,
             lease_ends: now + lease,
@@ -214,13 +239,13 @@ impl Journal {
         self.each_place().filter(|(_, deliveries)| deliveries.is_empty()).map(|(place, _)| place).collect()
     }
 
-    /// Messages that nobody has in hand any more, but that nobody was told to be done: their last worker lives, and was told
-    /// something else, or nothing.
-    pub(crate) fn unsettled(&self) -> Vec<Place> {
+    /// Messages that nobody has in hand any more, but that nobody was told to be done: their last worker was told
+    /// something else, or nothing, and no kill may have kept the answer from it.
+    pub(crate) fn unsettled(&self, rules: Rules) -> Vec<Place> {
         let is_open = |deliveries: &[usize]| {
             deliveries.last().is_some_and(|at| {
                 let last = &self.record.deliveries[*at];
-                last.confirmed_at.is_none() && self.record.lives[last.life.0].killed_at.is_none()
+                last.confirmed_at.is_none() && !rules.may_be_settled_unheard(&self.record, last)
             })
         };
         self.each_place().filter(|(_, deliveries)| is_open(deliveries)).map(|(place, _)| place).collect()
@@ -234,6 +259,10 @@ impl Journal {
 
     pub(crate) const fn handed_out_twice(&self) -> u64 {
         self.handed_out_twice
+    }
+
+    pub(crate) const fn attempts_max(&self) -> u64 {
+        self.attempts_max
     }
 
     pub(crate) const fn unreadable(&self) -> u64 {
@@ -279,6 +308,8 @@ fn place_of(body: &str) -> Option<Place> {
 mod tests {
     use super::*;
 
+    const RULES: Rules = Rules { lite_columns: 2, lock: None };
+
     fn took(place: &str, receipt: &str) -> String {
         format!("took 01A {place} attempt 1 for 14000 ms by tg1.{receipt}")
     }
@@ -289,21 +320,21 @@ mod tests {
         let life = journal.begin("go", Way::Other);
         journal.take_at(10, life, "subscribed at host-1");
         journal.take_at(20, life, &took("1/2", "AAAABBBBCCCCDDDD"));
-        assert_eq!(journal.unsettled(), [Place { lite_topic: 1, number: 2 }]);
+        assert_eq!(journal.unsettled(RULES), [Place { lite_topic: 1, number: 2 }]);
         for now in [60, 70] {
             journal.take_at(now, life, "settles accept 01A 1/2 attempt 1 by …BBBBCCCCDDDD");
         }
         assert_eq!(journal.record.deliveries[0].settled_at, Some(60), "tried again since");
         journal.take_at(90, life, "expired accept 01A 1/2 attempt 1 by …BBBBCCCCDDDD the lease had ended");
-        assert_eq!(journal.unsettled().len(), 1, "told, but not done");
+        assert_eq!(journal.unsettled(RULES).len(), 1, "told, but not done");
         journal.host(true);
         journal.take_at(95, life, "done accept 01A 1/2 attempt 1 by …BBBBCCCCDDDD");
-        assert_eq!((journal.unsettled().len(), journal.missing().len(), journal.delivered()), (0, 5, 1));
+        assert_eq!((journal.unsettled(RULES).len(), journal.missing().len(), journal.delivered()), (0, 5, 1));
         let delivery = &journal.record.deliveries[0];
         assert_eq!((delivery.took_at, delivery.lease_ends, delivery.confirmed_at), (20, 14_020, Some(95)));
         assert_eq!((journal.orphans(), journal.handed_out_twice(), journal.unreadable()), (1, 0, 0));
         journal.take_at(99, life, &took("1/2", "AAAABBBBCCCCDDDD"));
-        assert_eq!(journal.handed_out_twice(), 1);
+        assert_eq!((journal.handed_out_twice(), journal.attempts_max()), (1, 1));
     }
 
     #[tokio::test]
@@ -315,7 +346,7 @@ mod tests {
         journal.take_at(70, life, "done accept 01A 0/0 att");
         assert_eq!((journal.record.deliveries[0].took_at, journal.unreadable()), (50, 1));
         assert!(
-            journal.unsettled().is_empty(),
+            journal.unsettled(RULES).is_empty(),
             "it may have been settled: whether it was is for the broker to say"
         );
     }

@@ -9,15 +9,16 @@ use anyhow::{Context as _, bail};
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
+use super::brokers::Brokers;
 use super::duplicates;
 use super::journal::Way;
 use super::secrets::control;
 use super::verdict::{Receipts, Taking, Verdict};
-use super::witness::{Admissions, metric};
-use super::{Options, Stage, USERS};
+use super::witness::metric;
+use super::{Options, Stage};
 use crate::progress;
 
-impl Stage {
+impl<B: Brokers> Stage<B> {
     pub(super) async fn judge(
         &mut self,
         options: &Options,
@@ -32,8 +33,8 @@ impl Stage {
             bail!("not everything was sent");
         }
         let unacknowledged = self.wait_until_acknowledged(options).await?;
-        let taking = self.taking().await?;
         self.ask_all().await?;
+        let taking = self.taking().await?;
         for worker in &mut self.workers {
             tokio::task::block_in_place(|| worker.terminate())?;
         }
@@ -48,7 +49,9 @@ impl Stage {
 
         self.tell("searched");
         let journal = self.journal.lock();
-        let duplicates = duplicates::explain(&journal.record, self.lite_columns);
+        let rules = self.brokers.rules();
+        let duplicates = duplicates::explain(&journal.record, rules);
+        let unsettled = journal.unsettled(rules);
         for (before, again) in duplicates.unexplained.iter().take(10) {
             for at in [*before, *again] {
                 let delivery = &journal.record.deliveries[at];
@@ -58,7 +61,7 @@ impl Stage {
         for place in journal.missing().into_iter().take(10) {
             progress(&format!("never delivered: {place:?}"));
         }
-        for place in journal.unsettled().into_iter().take(10) {
+        for place in unsettled.iter().take(10) {
             progress(&format!("never told to be done: {place:?}"));
         }
         let answers = |way: Way| -> BTreeMap<String, u64> {
@@ -68,14 +71,16 @@ impl Stage {
         Ok(Verdict {
             seed,
             seconds: began.elapsed().as_secs(),
-            sent: self.total,
+            sent: self.brokers.shape().total(),
             delivered: journal.delivered(),
             never_delivered: journal.missing().len() as u64,
             unacknowledged,
-            unsettled: journal.unsettled().len() as u64,
+            unsettled: unsettled.len() as u64,
             duplicates: duplicates.by_cause.values().sum(),
             duplicates_by_cause: duplicates.by_cause,
             handed_out_twice: journal.handed_out_twice(),
+            attempts_max: journal.attempts_max(),
+            attempts_limit: B::ATTEMPTS_MAX,
             unreadable_lines: journal.unreadable(),
             kills: std::mem::take(&mut self.kills),
             answers_at_owner: answers(Way::Owner),
@@ -88,14 +93,11 @@ impl Stage {
         })
     }
 
-    /// What the brokers still count as unacknowledged once nothing changes any more. What a worker of the normal topic holds
-    /// is not among it: that nothing came again past the end of every lease says that it was acknowledged.
+    /// What the brokers still count as unacknowledged once nothing changes any more.
     async fn wait_until_acknowledged(&self, options: &Options) -> anyhow::Result<u64> {
         let deadline = Instant::now() + Duration::from_secs(options.patience_seconds);
-        let ([lite, normal], [lite_group, normal_group]) = (&self.names.topics, &self.names.groups);
         loop {
-            let lag = self.cluster.lite_lag(lite_group, lite).await?
-                + self.cluster.lag(normal_group, normal).await?;
+            let lag = self.brokers.lag().await?;
             if lag == 0 || Instant::now() > deadline {
                 return Ok(lag);
             }
@@ -106,30 +108,19 @@ impl Stage {
     /// Who took messages: the settling host's own word, and the brokers'.
     async fn taking(&self) -> anyhow::Result<Taking> {
         let metrics = self.settler.ask("/metrics").await?;
-        let of_taker = self.taker.ask("/metrics").await?;
         let mut received = 0.0;
-        for name in ["tidegate_rocketmq_received_messages_total", "tidegate_flow_received_total"] {
-            if metric(&of_taker, name).is_none_or(|count| count == 0.0) {
+        for (name, taken) in B::TAKEN.into_iter().zip(self.taken) {
+            if taken == 0.0 {
                 bail!("{} does not count what it receives as {name}", self.taker.name);
             }
-            received += metric(&metrics, name).unwrap_or_default();
+            received += metric(&metrics, name, &[]).unwrap_or_default();
         }
         let flows: Value = serde_json::from_str(&self.settler.ask("/api/flows").await?)?;
         let flows = flows["flows"].as_array().context("`/api/flows` has no flows")?;
-        let mut admissions = Admissions::default();
-        admissions.read(&fs::read_to_string(self.cluster.admissions(0))?);
-        let [taker, settler] = USERS;
-        let settlements = |user| {
-            admissions.count(user, "AckMessageRequest")
-                + admissions.count(user, "ChangeInvisibleDurationRequest")
-        };
         Ok(Taking {
             received_by_settler: received as u64,
             flows_of_settler: flows.len() as u64,
-            receives_by_settler: admissions.count(settler, "ReceiveMessageRequest"),
-            receives_by_taker: admissions.count(taker, "ReceiveMessageRequest"),
-            settlements_by_settler: settlements(settler),
-            settlements_by_taker: settlements(taker),
+            witness: self.brokers.witness()?,
         })
     }
 
@@ -161,10 +152,8 @@ impl Stage {
         let mut pieces: Vec<String> =
             self.workers.iter().map(|worker| format!("worker {}", worker.name)).collect();
         pieces.extend([taker, settler, "receipts.txt".into(), "receipts.out".into()]);
-        pieces.extend(
-            ["record-lite.out", "tap-lite.out", "host a: GET /metrics", "host b: GET /metrics"]
-                .map(String::from),
-        );
+        pieces.extend(["host a: GET /metrics", "host b: GET /metrics"].map(String::from));
+        pieces.extend(["record", "tap"].map(|what| format!("{what}-{}.out", B::FLOWS[0])));
         let pieces: Vec<&str> = pieces.iter().map(String::as_str).collect();
         let leaks = self.secrets.search(&haul, &control(), &pieces)?;
         let leaks = leaks.iter().map(|leak| format!("{} as {} in {}", leak.marker, leak.form, leak.from));

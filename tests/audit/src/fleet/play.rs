@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use tidegate_test_brokers::Node;
 use tokio::time::{Instant, sleep};
 
+use super::brokers::Brokers;
 use super::crew::Worker;
-use super::hosts::{FLOWS, LEASE};
+use super::witness::metric;
 use super::{Options, Stage};
 use crate::blows::Blows;
 use crate::load::Load;
@@ -17,9 +17,6 @@ use crate::progress;
 const AWAY_MILLIS: (u64, u64) = (500, 6_000);
 /// How often both hosts are asked all that they answer.
 const ASK_EVERY: Duration = Duration::from_secs(10);
-/// Past the end of a lease, until which everything that comes again has come: a broker hands a message of a normal topic out
-/// again up to 2.5 s after its lease (measured), and the machine may be busy.
-const AFTER_LEASE: Duration = Duration::from_secs(6);
 /// The messages after which what the flows decide is recorded and watched for a while.
 const LOOK_IN_AT: u64 = 500;
 
@@ -28,19 +25,20 @@ const LOOK_IN_AT: u64 = 500;
 enum Blow {
     KillWorker(usize),
     KillHost,
-    RestartProxy,
+    KillNode,
 }
 
-impl Stage {
+impl<B: Brokers> Stage<B> {
     /// Lets all of it run, with its blows, until everything that may come again has come and is done.
-    pub(super) async fn play(&mut self, options: &Options) -> anyhow::Result<()> {
+    pub(super) async fn play(&mut self, options: &Options, node_kills: u32) -> anyhow::Result<()> {
         let mut kinds: Vec<(Blow, u32)> =
             (0..self.workers.len()).map(|at| (Blow::KillWorker(at), options.worker_kills)).collect();
         kinds.push((Blow::KillHost, options.host_kills));
-        kinds.push((Blow::RestartProxy, options.proxy_restarts));
-        let mut blows = Blows::plan(&kinds, self.total, &mut self.random);
+        kinds.push((Blow::KillNode, node_kills));
+        let total = self.brokers.shape().total();
+        let mut blows = Blows::plan(&kinds, total, &mut self.random);
         let patience = Duration::from_secs(options.patience_seconds);
-        let quiet = u64::try_from((LEASE + AFTER_LEASE).as_millis())?;
+        let quiet = u64::try_from(B::QUIET.as_millis())?;
         let (mut seen, mut news_at, mut asked_at) = (0, Instant::now(), Instant::now());
         loop {
             sleep(Duration::from_millis(20)).await;
@@ -58,17 +56,18 @@ impl Stage {
             if delivered >= LOOK_IN_AT && self.lookers.is_empty() && self.taker.is_running() {
                 self.look_in()?;
             }
-            if asked_at.elapsed() > ASK_EVERY && self.taker.is_running() {
+            let is_there = self.taker.is_running() && self.node_back_at.is_none();
+            if asked_at.elapsed() > ASK_EVERY && is_there {
                 self.tell(&format!("{delivered} delivered, {taken} deliveries"));
                 self.ask_all().await?;
                 asked_at = Instant::now();
             }
             while let Some(blow) = blows.due(delivered) {
-                self.tell(&format!("{delivered} delivered, {taken} deliveries: {}", self.name(blow)));
+                self.tell(&format!("{delivered} delivered, {taken} deliveries"));
                 self.strike(blow).await?;
             }
-            let is_calm = blows.is_over() && self.is_whole() && silence > quiet;
-            if is_calm && self.load.as_ref().is_none_or(Load::is_done) && delivered == self.total {
+            let is_calm = blows.is_over() && self.is_whole() && silence >= quiet;
+            if is_calm && self.load.as_ref().is_none_or(Load::is_done) && delivered == total {
                 self.tell(&format!("nothing has come for {} s: all is done", silence / 1_000));
                 return Ok(());
             }
@@ -91,6 +90,12 @@ impl Stage {
             self.journal.lock().host(false);
             self.taker.start().await?;
         }
+        if let Some((at, node)) = self.node_back_at
+            && at <= Instant::now()
+        {
+            self.brokers.revive(node).await?;
+            self.node_back_at = None;
+        }
         Ok(())
     }
 
@@ -101,25 +106,21 @@ impl Stage {
     }
 
     fn is_whole(&self) -> bool {
-        self.host_back_at.is_none() && !self.workers.iter().any(Worker::is_away)
-    }
-
-    fn name(&self, blow: Blow) -> String {
-        match blow {
-            Blow::KillWorker(at) => format!("worker {} is killed", self.workers[at].name),
-            Blow::KillHost => format!("{} is killed", self.taker.name),
-            Blow::RestartProxy => "the proxy is killed and started again".to_owned(),
-        }
+        self.host_back_at.is_none()
+            && self.node_back_at.is_none()
+            && !self.workers.iter().any(Worker::is_away)
     }
 
     async fn strike(&mut self, blow: Blow) -> anyhow::Result<()> {
         match blow {
             Blow::KillWorker(at) => {
+                self.tell(&format!("worker {} is killed", self.workers[at].name));
                 if self.workers[at].kill(&self.journal, &mut self.random)? {
                     self.kills.workers += 1;
                 }
             }
             Blow::KillHost => {
+                self.tell(&format!("{} is killed", self.taker.name));
                 if self.taker.is_running() {
                     self.journal.lock().host(true);
                     self.taker.kill()?;
@@ -128,24 +129,37 @@ impl Stage {
                     self.host_back_at = Some(Instant::now() + Duration::from_millis(away));
                 }
             }
-            Blow::RestartProxy => {
-                self.cluster.kill(Node::Proxy(0));
-                self.cluster.revive(Node::Proxy(0)).await?;
-                self.kills.proxy += 1;
+            Blow::KillNode => {
+                if let Some((_, node)) = self.node_back_at.take() {
+                    self.brokers.revive(node).await?;
+                }
+                let victim = self.brokers.choose(&mut self.random).await?;
+                self.tell(&format!("{} is killed", victim.name));
+                self.journal.lock().node(&victim.columns);
+                self.brokers.kill(victim.node);
+                self.kills.node += 1;
+                let away = Duration::from_millis(self.random.below(B::NODE_AWAY_MAX));
+                self.node_back_at = Some((Instant::now() + away, victim.node));
             }
         }
         Ok(())
     }
 
-    /// Asks both hosts everything, for the search.
+    /// Asks both hosts everything, for the search, and the brokers who takes.
     pub(super) async fn ask_all(&mut self) -> anyhow::Result<()> {
-        self.taker.ask_all(&self.names.counted, &mut self.haul).await?;
-        self.settler.ask_all(&self.names.counted, &mut self.haul).await
+        let names = self.brokers.names();
+        self.taker.ask_all(&names, &mut self.haul).await?;
+        self.settler.ask_all(&names, &mut self.haul).await?;
+        let metrics = self.taker.ask("/metrics").await?;
+        for (taken, name) in self.taken.iter_mut().zip(B::TAKEN) {
+            *taken = taken.max(metric(&metrics, name, &[]).unwrap_or_default());
+        }
+        self.brokers.look(&metrics).await
     }
 
     /// Records and watches what the flows decide, for the search. A kill of the host ends it early.
     fn look_in(&mut self) -> anyhow::Result<()> {
-        for flow in FLOWS {
+        for flow in B::FLOWS {
             let admin = ["--admin", self.taker.admin()];
             let record = ["policy", "record", flow, "-o", "-", "--count", "2000", "--for", "20s"];
             let tap = ["tap", flow, "--json", "--for", "20s"];

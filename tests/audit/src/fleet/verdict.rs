@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use super::duplicates::Cause;
+use super::witness::Witness;
 
 /// The outcome.
 #[derive(Debug, serde::Serialize)]
@@ -24,6 +25,9 @@ pub(crate) struct Verdict {
     pub(crate) duplicates_by_cause: BTreeMap<Cause, u64>,
     /// Receipts that came to workers more than once.
     pub(crate) handed_out_twice: u64,
+    /// The highest attempt that a worker was told, and that from which on the brokers give a message up.
+    pub(crate) attempts_max: u64,
+    pub(crate) attempts_limit: u64,
     /// Lines of workers that nobody understands; a kill may cut one short.
     pub(crate) unreadable_lines: u64,
     pub(crate) kills: Kills,
@@ -46,7 +50,8 @@ pub(crate) struct Verdict {
 pub(crate) struct Kills {
     pub(crate) workers: u64,
     pub(crate) host: u64,
-    pub(crate) proxy: u64,
+    /// Nodes of the brokers.
+    pub(crate) node: u64,
 }
 
 /// Who took messages from the brokers.
@@ -57,11 +62,7 @@ pub(crate) struct Taking {
     pub(crate) received_by_settler: u64,
     /// Flows that it has.
     pub(crate) flows_of_settler: u64,
-    /// Requests that the proxies let in from either host's user.
-    pub(crate) receives_by_settler: u64,
-    pub(crate) receives_by_taker: u64,
-    pub(crate) settlements_by_settler: u64,
-    pub(crate) settlements_by_taker: u64,
+    pub(crate) witness: Witness,
 }
 
 /// What the receipts of the run are.
@@ -81,21 +82,24 @@ impl Verdict {
             && self.unsettled == 0
             && self.unexplained() == 0
             && self.handed_out_twice == 0
+            && self.attempts_max < self.attempts_limit
             && self.unreadable_lines <= self.kills.workers
             && self.secrets_found.is_empty()
             && self.receipts.good == self.receipts.seen;
-        let Taking { received_by_settler, flows_of_settler, receives_by_settler, .. } = self.taking;
-        kept && (received_by_settler, flows_of_settler, receives_by_settler) == (0, 0, 0) && self.tells()
+        let Taking { received_by_settler, flows_of_settler, witness } = &self.taking;
+        kept && (*received_by_settler, *flows_of_settler) == (0, 0)
+            && witness.clears_settler()
+            && self.tells()
     }
 
     /// Whether all of it happened that the run is about.
     fn tells(&self) -> bool {
         let done = |answers: &BTreeMap<String, u64>| answers.get("done accept").copied().unwrap_or_default();
+        let settles_alone = matches!(self.taking.witness, Witness::Admitted(_));
         done(&self.answers_at_owner) > 0
             && done(&self.answers_at_other) > 0
-            && self.taking.receives_by_taker > 0
-            && self.taking.settlements_by_settler > 0
-            && (self.kills.host == 0 || self.done_while_owner_was_dead > 0)
+            && self.taking.witness.tells()
+            && (!settles_alone || self.kills.host == 0 || self.done_while_owner_was_dead > 0)
     }
 
     fn unexplained(&self) -> u64 {
@@ -113,11 +117,13 @@ impl fmt::Display for Verdict {
         line("never told to be done, with a worker that lives", self.unsettled)?;
         line("kills of workers", self.kills.workers)?;
         line("kills of the host that gives messages out", self.kills.host)?;
-        line("kills of the proxy", self.kills.proxy)?;
+        line("kills of a node of the brokers", self.kills.node)?;
         line("deliveries beyond the first", self.duplicates)?;
         for (cause, what) in [
             (Cause::WorkerKilled, "  since its worker was killed"),
             (Cause::HostKilled, "  since its lease ended after its host was killed"),
+            (Cause::LockGoneWithHost, "  since its lock went with its host"),
+            (Cause::LockGoneWithNode, "  since its lock went with the node that led its partition"),
             (Cause::LeaseEnded, "  since its lease ended otherwise"),
             (Cause::GivenBack, "  since its worker gave it back"),
             (Cause::BehindALostOne, "  since an earlier one of its lite topic was lost"),
@@ -129,6 +135,7 @@ impl fmt::Display for Verdict {
             line(what, self.duplicates_by_cause.get(&cause).copied().unwrap_or_default())?;
         }
         line("receipts handed out twice", self.handed_out_twice)?;
+        line("the highest attempt", self.attempts_max)?;
         line("lines cut short by a kill", self.unreadable_lines)?;
         for (answers, at) in
             [(&self.answers_at_owner, "the owner"), (&self.answers_at_other, "the other host")]
@@ -140,13 +147,9 @@ impl fmt::Display for Verdict {
         line("done at the other host while the owner was dead", self.done_while_owner_was_dead)?;
         line("messages that the other host says it received", self.taking.received_by_settler)?;
         line("flows that it has", self.taking.flows_of_settler)?;
-        line("receives that the brokers let in from it", self.taking.receives_by_settler)?;
-        line("receives from the host that gives messages out", self.taking.receives_by_taker)?;
-        line(
-            "acknowledgements and changes of leases from the other host",
-            self.taking.settlements_by_settler,
-        )?;
-        line("the same from the host that gives messages out", self.taking.settlements_by_taker)?;
+        for (what, count) in self.taking.witness.lines() {
+            line(what, count)?;
+        }
         line("receipts seen", self.receipts.seen)?;
         line("of them good at the other host", self.receipts.good)?;
         line("bytes in which secrets were looked for", self.searched_bytes)?;
