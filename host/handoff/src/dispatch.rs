@@ -310,7 +310,7 @@ impl Dispatcher {
         match held.state {
             // The other host will pass it on to this one, which alone can settle it.
             State::Out if (self.options.owner_settles)(&held.emission.handle.routing) => {
-                self.free_place(delivery)
+                self.free_place(delivery);
             }
             State::Out => {
                 self.report(delivery, Outcome::Elsewhere, None);
