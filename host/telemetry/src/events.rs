@@ -10,3 +10,4 @@ pub mod resolver;
 pub mod rocketmq;
 mod settle;
 pub mod sink;
+pub mod spool;

@@ -26,6 +26,7 @@ pub struct Metrics {
     pub(crate) resolver: events::resolver::Families,
     pub(crate) rocketmq: events::rocketmq::Families,
     pub(crate) sink: events::sink::Families,
+    pub(crate) spool: events::spool::Families,
 }
 
 impl Default for Metrics {
@@ -41,6 +42,7 @@ impl Default for Metrics {
             resolver: events::resolver::Families::register(&mut registry),
             rocketmq: events::rocketmq::Families::register(&mut registry),
             sink: events::sink::Families::register(&mut registry),
+            spool: events::spool::Families::register(&mut registry),
             registry,
         }
     }
