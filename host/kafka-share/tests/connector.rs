@@ -6,6 +6,7 @@
 )]
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -34,7 +35,8 @@ impl Rig {
         let service = Service::start(options).await.unwrap();
         service.with(|cluster, _| cluster.create_topic("t", partitions));
         let (clock, telemetry) = (Clock::start(), Telemetry::default());
-        let link = connect(options_of(&service, more), clock, telemetry.clone(), "s".into()).unwrap();
+        let link = connect(options_of(&service, more), Path::new("."), clock, telemetry.clone(), "s".into())
+            .unwrap();
         Self { service, source: link.source, settler: link.settler, clock, telemetry }
     }
 
@@ -312,8 +314,14 @@ async fn what_is_deferred_at_the_end_is_given_back() {
     rig.append(0, numbered(3));
     let received = rig.receive(3).await;
     rig.settle_well(&received, Verb::Defer(Duration::from_secs(600))).await;
-    let second =
-        connect(options_of(&rig.service, &[]), rig.clock, Telemetry::default(), "other".into()).unwrap();
+    let second = connect(
+        options_of(&rig.service, &[]),
+        Path::new("."),
+        rig.clock,
+        Telemetry::default(),
+        "other".into(),
+    )
+    .unwrap();
     rig.source.close().await;
     let again = second.source.receive(Capacity { messages: 3, bytes: usize::MAX });
     let again = tokio::time::timeout(PATIENCE, again).await.unwrap().unwrap();

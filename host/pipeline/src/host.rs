@@ -37,6 +37,9 @@ const KEYS_MAX: usize = 100_000;
 /// Messages whose attempts a flow remembers between deliveries; about 150 bytes each.
 const TRACKED_MESSAGES_MAX: usize = 200_000;
 
+/// Where sources keep what they receive, below the state directory.
+const SPOOLS: &str = "spool";
+
 /// How long the loader of policies may take to end.
 const LOADER_GRACE: Duration = Duration::from_secs(2);
 
@@ -364,7 +367,9 @@ impl Host {
             Some(sink) => Some(self.downstream.sink(config, name, sink, &self.policies, extras).await?),
             None => None,
         };
-        let connection = source_options.connect(clock, telemetry.clone(), Arc::clone(&flow.source)).await?;
+        let spools = config.host.state_dir.join(SPOOLS);
+        let connection =
+            source_options.connect(&spools, clock, telemetry.clone(), Arc::clone(&flow.source)).await?;
         let queue_messages = flow.queue_messages.unwrap_or(batch_max * workers);
         let options = FlowOptions {
             name: Arc::clone(name),

@@ -10,13 +10,14 @@
 //! message, and the host's bounds are true.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use tidegate_model::{Delivery, Handle, Instant, Message, Routing, Timestamp};
 
 use super::handle::{Key, LeaseHandle};
 use crate::records::{Record, TimestampType};
-use crate::{Acknowledge, AcknowledgeType, Delivered, DeliveredBatch};
+use crate::{Delivered, DeliveredBatch, Lease};
 
 /// The property that has a record's key when that is not text.
 pub(super) const KEY_PROPERTY: &str = "kafka.record-key";
@@ -27,48 +28,71 @@ pub(super) struct Origin<'a> {
     pub(super) member: usize,
     pub(super) routing: &'a Arc<Routing>,
     pub(super) received_at: Instant,
-    /// Records that come for this or a later delivery are rejected.
-    pub(super) delivery_count_limit: Option<u32>,
 }
 
-/// What came of one batch.
+/// Records that may be handed out.
 #[derive(Default)]
-pub(super) struct Incoming {
-    pub(super) deliveries: Vec<Delivery>,
-    /// Records at their limit: to be rejected without being handed out, with their delivery counts.
-    pub(super) exhausted: Vec<(Acknowledge, u32)>,
-    /// Bytes of keys, values and headers.
+pub(super) struct Sorted {
+    pub(super) records: Vec<Incoming>,
+    /// Bytes of keys, values and headers, of all that came.
     pub(super) bytes: usize,
 }
 
-impl Origin<'_> {
-    /// Adds what a batch brought to `incoming`.
-    pub(super) fn take(&self, batch: &DeliveredBatch, incoming: &mut Incoming) {
-        incoming.deliveries.reserve(batch.records.len());
+/// A record that may be handed out.
+pub(super) struct Incoming {
+    pub(super) message: Arc<Message>,
+    pub(super) lease: Lease,
+    /// How often the group got it, this time included.
+    pub(super) attempt: u32,
+    pub(super) expires_at: Instant,
+    pub(super) lock: Duration,
+}
+
+/// A record at its limit: to be rejected without being handed out.
+pub(super) struct Exhausted {
+    pub(super) lease: Lease,
+    pub(super) delivery_count: u32,
+}
+
+impl Sorted {
+    /// Adds what a batch brought, but for records that come for this or a later delivery: those are returned.
+    pub(super) fn take(&mut self, batch: &DeliveredBatch, limit: Option<u32>) -> Vec<Exhausted> {
+        let mut exhausted = Vec::new();
+        self.records.reserve(batch.records.len());
         for Delivered { record, delivery_count } in &batch.records {
             let count = u32::try_from(*delivery_count).unwrap_or(0).max(1);
             let lease = batch.lease(record.offset);
-            incoming.bytes += record.size_bytes();
-            if self.delivery_count_limit.is_some_and(|limit| limit <= count) {
-                let reject = Acknowledge { lease, last: record.offset, kind: AcknowledgeType::Reject };
-                incoming.exhausted.push((reject, count));
+            self.bytes += record.size_bytes();
+            if limit.is_some_and(|limit| limit <= count) {
+                exhausted.push(Exhausted { lease, delivery_count: count });
                 continue;
             }
-            let handle = LeaseHandle {
-                life: self.life,
-                key: Key { member: self.member, lease },
-                ends: batch.expires_at,
-                lock: batch.lock,
-            };
-            incoming.deliveries.push(Delivery {
+            self.records.push(Incoming {
                 message: Arc::new(message(batch, record)),
-                order: None,
+                lease,
                 attempt: count,
-                received_at: self.received_at,
-                lease: batch.lock,
                 expires_at: batch.expires_at,
-                handle: Handle { routing: Arc::clone(self.routing), text: handle.encode().into() },
+                lock: batch.lock,
             });
+        }
+        exhausted
+    }
+}
+
+impl Origin<'_> {
+    /// The delivery of a record that is held at its broker until it is settled.
+    pub(super) fn deliver(&self, record: Incoming) -> Delivery {
+        let Incoming { message, lease, attempt, expires_at, lock } = record;
+        let handle =
+            LeaseHandle { life: self.life, key: Key { member: self.member, lease }, ends: expires_at, lock };
+        Delivery {
+            message,
+            order: None,
+            attempt,
+            received_at: self.received_at,
+            lease: lock,
+            expires_at,
+            handle: Handle { routing: Arc::clone(self.routing), text: handle.encode().into() },
         }
     }
 }

@@ -20,10 +20,23 @@ const GROUP: &str = "share-group-id";
 const TOPIC: &str = "topic";
 const PATTERN: &str = "topic-pattern";
 const FORMAT: &str = "format";
+const ACK: &str = "ack";
+const HOLD_RECORDS: &str = "defer-hold-records";
+const HOLD_BYTES: &str = "defer-hold-bytes";
+const HOLD_TIME: &str = "defer-hold-time";
+const SPOOL_RECORDS: &str = "spool-records-max";
+const SPOOL_BYTES: &str = "spool-bytes-max";
+const SPOOL_LEASE: &str = "spool-lease-time";
 const LIMIT: &str = "delivery-count-limit";
 const RESOLVER: &str = "credentials-resolver";
 /// What stands before the names of Java's clients.
 const PREFIX: &str = "properties.";
+
+/// What is in a spool at most unless somebody says otherwise, and how long a hand-out from it lasts. A queue that moves slowly,
+/// or a worker that is slow, is no reason to hand a record out twice.
+const SPOOL_RECORDS_DEFAULT: usize = 100_000;
+const SPOOL_BYTES_DEFAULT: u64 = 1 << 30;
+const SPOOL_LEASE_DEFAULT: Duration = Duration::from_secs(300);
 
 /// Formats of Kafka connectors elsewhere that are not there yet.
 const FORMATS_TO_COME: &[&str] =
@@ -65,6 +78,8 @@ pub struct SourceOptions {
     pub delivery_count_limit: Option<u32>,
     /// What deferrals may hold.
     pub hold: HoldLimits,
+    /// The spool, with implicit acknowledgement.
+    pub spool: Option<SpoolOptions>,
     /// Name of the renewal policy, when one is configured.
     pub renewal_policy: Option<Arc<str>>,
     /// How long before its end a queued record's lock is renewed.
@@ -80,6 +95,15 @@ pub struct HoldLimits {
     pub bytes: usize,
     /// How long one delivery of a record is held in all.
     pub time: Duration,
+}
+
+/// The spool of a source with implicit acknowledgement.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct SpoolOptions {
+    /// How much may be in it.
+    pub limits: tidegate_spool::Limits,
+    /// How long one hand-out from it lasts.
+    pub lease: Duration,
 }
 
 impl SourceOptions {
@@ -106,6 +130,7 @@ impl SourceOptions {
                 "must be at least 1, or -1 for none: with 0 every record would be rejected".to_owned(),
             ));
         }
+        let spool = read_spool(values, &mut errors);
         let security = read_security(values, &mut errors);
         let (Some(bootstrap), Some(subscription)) = (bootstrap, subscription) else { return Err(errors) };
         if !errors.is_empty() {
@@ -150,13 +175,14 @@ impl SourceOptions {
             held_records_max,
             delivery_count_limit: u32::try_from(limit).ok(),
             hold: HoldLimits {
-                records: number("defer-hold-records").unwrap_or(held_records_max).min(held_records_max),
+                records: number(HOLD_RECORDS).unwrap_or(held_records_max).min(held_records_max),
                 bytes: values
-                    .size("defer-hold-bytes")
+                    .size(HOLD_BYTES)
                     .and_then(|bytes| usize::try_from(bytes).ok())
                     .unwrap_or(64 << 20),
-                time: values.duration("defer-hold-time").unwrap_or(Duration::from_secs(30 * 60)),
+                time: values.duration(HOLD_TIME).unwrap_or(Duration::from_secs(30 * 60)),
             },
+            spool,
             renewal_policy: values.text("renewal-policy").map(Arc::from),
             renewal_ahead_time: values.duration("renewal-ahead-time").unwrap_or(Duration::from_secs(5)),
         })
@@ -180,6 +206,29 @@ impl SourceOptions {
     pub fn receive_records_max(&self) -> usize {
         self.fetch.max_records.min(self.held_records_max.div_ceil(self.parallelism)).max(1)
     }
+}
+
+fn read_spool(values: &Values, errors: &mut Vec<OptionError>) -> Option<SpoolOptions> {
+    let is_implicit = values.text(ACK) == Some("implicit");
+    let (idle, other): (&[&'static str], _) = if is_implicit {
+        (&[HOLD_RECORDS, HOLD_BYTES, HOLD_TIME], "which holds what is deferred in the spool")
+    } else {
+        (&[SPOOL_RECORDS, SPOOL_BYTES, SPOOL_LEASE], "which has no spool")
+    };
+    for key in idle.iter().copied().filter(|key| values.get(key).is_some()) {
+        let ack = if is_implicit { "implicit" } else { "explicit" };
+        errors.push(invalid(key, format!("has no effect with `{ACK}` = `{ack}`, {other}")));
+    }
+    is_implicit.then(|| SpoolOptions {
+        limits: tidegate_spool::Limits {
+            records: values
+                .integer(SPOOL_RECORDS)
+                .and_then(|records| usize::try_from(records).ok())
+                .unwrap_or(SPOOL_RECORDS_DEFAULT),
+            bytes: values.size(SPOOL_BYTES).unwrap_or(SPOOL_BYTES_DEFAULT),
+        },
+        lease: values.duration(SPOOL_LEASE).unwrap_or(SPOOL_LEASE_DEFAULT),
+    })
 }
 
 fn read_subscription(values: &Values, errors: &mut Vec<OptionError>) -> Option<Subscription> {

@@ -80,24 +80,6 @@ impl ShareSettler {
         let lock = Lock { ends, length: handle.lock };
         self.members.with_keeper(|keeper| keeper.keep(now, handle.key, lock, sent_at + length));
     }
-
-    fn tell<'a>(&self, outcomes: impl Iterator<Item = (&'static str, &'a Settled)>) {
-        let mut counts: Vec<(&'static str, events::SettleResult, u64, String)> = Vec::new();
-        for (verb, result) in outcomes {
-            let kind = events::SettleResult::of(result);
-            match counts.iter_mut().find(|(v, r, ..)| (*v, *r) == (verb, kind)) {
-                Some((_, _, count, _)) => *count += 1,
-                None => {
-                    let detail = result.as_ref().err().map(|error| error.detail.to_string());
-                    counts.push((verb, kind, 1, detail.unwrap_or_default()));
-                }
-            }
-        }
-        for (verb, result, records, detail) in counts {
-            let name = Arc::clone(&self.members.name);
-            self.members.telemetry.emit(events::Settled { name, verb, result, records, detail });
-        }
-    }
 }
 
 #[async_trait]
@@ -162,7 +144,7 @@ impl Settler for ShareSettler {
             .zip(&batch)
             .map(|(result, settlement)| result.unwrap_or_else(|| Err(unsent(&settlement.verb))))
             .collect();
-        self.tell(batch.iter().map(|settlement| settlement.verb.name()).zip(&results));
+        tell(&self.members, batch.iter().map(|settlement| settlement.verb.name()).zip(&results));
         results
     }
 
@@ -175,7 +157,7 @@ impl Settler for ShareSettler {
     }
 }
 
-fn settle_error(verb: &Verb, error: &AcknowledgeError) -> SettleError {
+pub(super) fn settle_error(verb: &Verb, error: &AcknowledgeError) -> SettleError {
     let fault = match error {
         AcknowledgeError::LeaseEnded
         | AcknowledgeError::ConnectionLost
@@ -188,4 +170,23 @@ fn settle_error(verb: &Verb, error: &AcknowledgeError) -> SettleError {
         AcknowledgeError::NotRenewable | AcknowledgeError::Refused { .. } => SettleFault::Refused,
     };
     SettleError { verb: verb.name(), detail: error.to_string().into(), fault }
+}
+
+/// Tells how settlements ended.
+pub(super) fn tell<'a>(members: &Members, outcomes: impl Iterator<Item = (&'static str, &'a Settled)>) {
+    let mut counts: Vec<(&'static str, events::SettleResult, u64, String)> = Vec::new();
+    for (verb, result) in outcomes {
+        let kind = events::SettleResult::of(result);
+        match counts.iter_mut().find(|(v, r, ..)| (*v, *r) == (verb, kind)) {
+            Some((_, _, count, _)) => *count += 1,
+            None => {
+                let detail = result.as_ref().err().map(|error| error.detail.to_string());
+                counts.push((verb, kind, 1, detail.unwrap_or_default()));
+            }
+        }
+    }
+    for (verb, result, records, detail) in counts {
+        let name = Arc::clone(&members.name);
+        members.telemetry.emit(events::Settled { name, verb, result, records, detail });
+    }
 }

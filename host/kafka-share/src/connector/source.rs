@@ -8,13 +8,13 @@ use tidegate_connector::{ReceiveError, ReceiveFault, Source};
 use tidegate_model::{Capacity, Delivery};
 use tidegate_telemetry::events::kafka as events;
 
-use super::incoming::{Incoming, Origin};
+use super::incoming::{Exhausted, Origin, Sorted};
 use super::members::{Chosen, Members};
-use crate::{Closed, DeliveredBatch};
+use crate::{Acknowledge, AcknowledgeType, Closed, DeliveredBatch};
 
 /// Longest wait of one receive. A member fetches while somebody waits for it, so that with fewer receives than members each
 /// has its turn within so long.
-const WAIT: Duration = Duration::from_secs(1);
+pub(super) const WAIT: Duration = Duration::from_secs(1);
 
 /// Receives from one group as several members, however many workers ask.
 #[derive(Debug)]
@@ -45,43 +45,46 @@ impl ShareSource {
         taken
     }
 
-    fn deliver(&self, member: usize, batches: &[DeliveredBatch]) -> Vec<Delivery> {
+    /// What of records that came may be handed out; others are rejected.
+    pub(super) fn sort(&self, member: usize, batches: &[DeliveredBatch]) -> Sorted {
         let members = &*self.members;
-        let origin = Origin {
-            life: members.life,
-            member,
-            routing: &members.routing,
-            received_at: members.clock.now(),
-            delivery_count_limit: members.options.delivery_count_limit,
-        };
-        let mut incoming = Incoming::default();
+        let mut sorted = Sorted::default();
+        let mut rejected = Vec::new();
         for batch in batches {
-            let told = incoming.exhausted.len();
-            origin.take(batch, &mut incoming);
-            for (ack, delivery_count) in &incoming.exhausted[told..] {
+            for Exhausted { lease, delivery_count } in
+                sorted.take(batch, members.options.delivery_count_limit)
+            {
                 members.telemetry.emit(events::LimitReached {
                     name: Arc::clone(&members.name),
                     topic: Arc::clone(&batch.topic),
                     partition: batch.partition.partition,
-                    offset: ack.lease.offset,
-                    delivery_count: *delivery_count,
+                    offset: lease.offset,
+                    delivery_count,
                 });
+                rejected.push(Acknowledge { lease, last: lease.offset, kind: AcknowledgeType::Reject });
             }
         }
-        let Incoming { deliveries, exhausted, bytes } = incoming;
         members.telemetry.emit(events::Received {
             name: Arc::clone(&members.name),
-            records: (deliveries.len() + exhausted.len()) as u64,
-            bytes: bytes as u64,
+            records: (sorted.records.len() + rejected.len()) as u64,
+            bytes: sorted.bytes as u64,
         });
-        if !exhausted.is_empty() {
-            members.reject(member, exhausted.into_iter().map(|(ack, _)| ack));
+        if !rejected.is_empty() {
+            members.reject(member, rejected.into_iter());
         }
-        deliveries
+        sorted
+    }
+
+    fn deliver(&self, member: usize, batches: &[DeliveredBatch]) -> Vec<Delivery> {
+        let members = &*self.members;
+        let received_at = members.clock.now();
+        let origin = Origin { life: members.life, member, routing: &members.routing, received_at };
+        let Sorted { records, .. } = self.sort(member, batches);
+        records.into_iter().map(|record| origin.deliver(record)).collect()
     }
 
     /// Why there is no member left.
-    fn over(&self) -> ReceiveError {
+    pub(super) fn over(&self) -> ReceiveError {
         let trouble =
             self.members.consumers().find_map(|consumer| consumer.status().troubles.into_iter().next());
         let detail = match trouble {

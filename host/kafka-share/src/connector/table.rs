@@ -64,6 +64,36 @@ pub const TABLE: Table = Table {
              limit alone counts, the group's `share.delivery.count.limit` (5), past which it archives them.",
         ),
         option(
+            "ack",
+            Kind::Choice(&["explicit", "implicit"]),
+            Default::Value("explicit"),
+            "When the broker is told that a record is done. `explicit`: when the flow is done with it; until then its lock is \
+             held. `implicit`: as soon as it is durable on this machine, in a spool below `state-dir`, from which it is \
+             handed out, deferred and settled; after a crash what is in the spool comes before anything new. The broker \
+             neither counts nor dead-letters such a record any more: what is rejected goes to the flow's `dead-letter` sink, \
+             or is gone.",
+        ),
+        option(
+            "spool-records-max",
+            Kind::Integer { min: 1, max: 1_000_000 },
+            Default::None,
+            "For `ack = \"implicit\"`: records in the spool at most, 100000 if nothing is said. Nothing is received beyond \
+             it, but for the rest of a batch.",
+        ),
+        option(
+            "spool-bytes-max",
+            Kind::Size { min: 1 << 20, max: 1 << 40 },
+            Default::None,
+            "The same in bytes of records, 1GiB if nothing is said. The file may take up to twice as much.",
+        ),
+        option(
+            "spool-lease-time",
+            Kind::Duration { min_millis: 1_000, max_millis: 86_400_000 },
+            Default::None,
+            "For `ack = \"implicit\"`: how long the flow may take for a record before it is handed out again, 5m if nothing \
+             is said. A renewal makes it longer.",
+        ),
+        option(
             "defer-hold-records",
             Kind::Integer { min: 0, max: 1_000_000 },
             Default::None,
@@ -74,14 +104,16 @@ pub const TABLE: Table = Table {
         option(
             "defer-hold-bytes",
             Kind::Size { min: 1 << 20, max: 64 << 30 },
-            Default::Value("64MiB"),
-            "The same in bytes. With so much held the source receives nothing until some of it is due.",
+            Default::None,
+            "The same in bytes, 64MiB if nothing is said. With so much held the source receives nothing until some of it is \
+             due.",
         ),
         option(
             "defer-hold-time",
             Kind::Duration { min_millis: 1_000, max_millis: 86_400_000 },
-            Default::Value("30m"),
-            "How long one delivery of a record is held by deferrals in all; then it is released, and the delivery counts.",
+            Default::None,
+            "How long one delivery of a record is held by deferrals in all, 30m if nothing is said; then it is released, and \
+             the delivery counts.",
         ),
         option(
             "renewal-policy",
@@ -236,11 +268,6 @@ const fn option(key: &'static str, kind: Kind, default: Default, summary: &'stat
 /// Keys that people bring along from other clients and that mean nothing here, each with what to do instead, as the rest of
 /// a sentence that begins with the key.
 pub const REFUSED: &[(&str, &str)] = &[
-    (
-        "ack",
-        "is not there yet: records are acknowledged when the flow is done with them, which is Kafka's explicit mode; \
-         leave it out",
-    ),
     ("properties.group.id", "is for consumer groups: give the share group as `share-group-id`"),
     ("group.id", "is for consumer groups: give the share group as `share-group-id`"),
     ("share.group.id", "is called `share-group-id`"),
@@ -291,10 +318,7 @@ pub const REFUSED: &[(&str, &str)] = &[
         "properties.max.poll.interval.ms",
         "has no meaning here: nothing polls; locks run out by themselves; leave it out",
     ),
-    (
-        "properties.share.acknowledgement.mode",
-        "has no meaning here: records are acknowledged when the flow is done with them, which is `explicit`; leave it out",
-    ),
+    ("properties.share.acknowledgement.mode", "is called `ack` here"),
     ("properties.key.deserializer", "has no meaning here: how values are read is `format`; leave it out"),
     ("properties.value.deserializer", "has no meaning here: how values are read is `format`; leave it out"),
     ("properties.interceptor.classes", "names Java classes, which cannot be run: use a policy"),

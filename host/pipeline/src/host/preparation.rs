@@ -14,9 +14,10 @@ use tidegate_connector::tls::{self, Identity as ClientIdentity, Pem, Trust};
 use tidegate_handoff::{PeerOptions, ServiceOptions};
 use tidegate_rocketmq::{AckClient, AckScope, ClientOptions, SinkOptions};
 use tidegate_sinks::{FileOptions, HttpOptions};
+use tidegate_spool::Spool;
 
 use super::source::SourceOptions;
-use super::{Extras, list};
+use super::{Extras, SPOOLS, list};
 use crate::identity::Identity;
 
 /// What a configuration comes to: the typed options of its connectors, each found to be right.
@@ -162,6 +163,7 @@ impl Desk {
             }
         }
         desk.look_at_clients(config);
+        desk.look_at_spools(config);
         for (name, sink) in &config.sinks {
             if !extras.sinks.contains_key(name) {
                 desk.look_at_sink(name, sink);
@@ -204,6 +206,28 @@ impl Desk {
             }
             self.prepared.peers.push(options);
         }
+    }
+
+    /// Sources that keep what they receive on this machine need a place for it; and what one of them left there waits for its
+    /// name.
+    fn look_at_spools(&mut self, config: &Config) {
+        let directory = config.host.state_dir.join(SPOOLS);
+        let has_spool =
+            |(name, options): (&Arc<str>, &SourceOptions)| options.has_spool().then(|| Arc::clone(name));
+        let names: Vec<_> = self.prepared.sources.iter().filter_map(has_spool).collect();
+        if let (false, Err(error)) = (names.is_empty(), Spool::check_place(&directory)) {
+            for name in &names {
+                self.wrong(format!("sources.{name}"), &error);
+            }
+        }
+        let strays = Spool::strays(&directory, |name| names.iter().any(|known| **known == *name));
+        self.prepared.remarks.extend(strays.iter().map(|path| {
+            format!(
+                "host: the spool `{}` belongs to no source with `ack = \"implicit\"`, so that what is in it is not handed out; \
+                 give it its source back, or delete it",
+                path.display()
+            )
+        }));
     }
 
     fn look_at_tls(&mut self, section: &str, name: &str, client: &ClientOptions) {

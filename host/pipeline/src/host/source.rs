@@ -1,5 +1,6 @@
 //! Sources of every kind, as flows use them.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -108,9 +109,15 @@ impl SourceOptions {
         }
     }
 
-    /// Starts the source.
+    /// Whether it keeps what it receives on this machine.
+    pub(super) fn has_spool(&self) -> bool {
+        matches!(self, Self::KafkaShare(options) if options.spool.is_some())
+    }
+
+    /// Starts the source. What it keeps on this machine is in the directory `spools`.
     pub(super) async fn connect(
         self,
+        spools: &Path,
         clock: Clock,
         telemetry: Telemetry,
         name: Arc<str>,
@@ -123,7 +130,7 @@ impl SourceOptions {
                 Ok(Connected { source: connection.source, settler: connection.settler })
             }
             Self::KafkaShare(options) => {
-                let link = kafka_share::connect(*options, clock, telemetry, name)
+                let link = kafka_share::connect(*options, spools, clock, telemetry, name)
                     .map_err(|error| StartError::ConnectShare(Box::new(error)))?;
                 Ok(Connected { source: link.source, settler: link.settler })
             }

@@ -219,3 +219,21 @@ fn what_is_refused_by_name_is_no_option() {
     assert_eq!(names.len(), REFUSED.len());
     assert_eq!(nearest("properties.max.poll.record", keys), Some("properties.max.poll.records"));
 }
+
+#[test]
+fn implicit_acknowledgement_has_a_spool_and_each_mode_its_own_bounds() {
+    assert_eq!(options(&[]).spool, None);
+    let spool = options(&[("ack", "implicit")]).spool.unwrap();
+    assert_eq!((spool.limits.records, spool.limits.bytes), (100_000, 1 << 30));
+    assert_eq!(spool.lease, Duration::from_secs(300));
+    let chosen = [
+        ("ack", "implicit"),
+        ("spool-records-max", "7"),
+        ("spool-bytes-max", "2MiB"),
+        ("spool-lease-time", "9s"),
+    ];
+    let spool = options(&chosen).spool.unwrap();
+    assert_eq!((spool.limits.records, spool.limits.bytes, spool.lease.as_secs()), (7, 2 << 20, 9));
+    assert_problem(&[("spool-bytes-max", "2MiB")], "spool-bytes-max", "has no spool");
+    assert_problem(&[("ack", "implicit"), ("defer-hold-time", "9s")], "defer-hold-time", "no effect");
+}
