@@ -12,12 +12,14 @@
 
 mod configuration;
 mod home;
+mod kills;
 mod program;
 pub mod secrets;
 mod tenants;
 
 pub use configuration::{Configuration, Consumed};
 pub use home::Home;
+pub use kills::kill_again_and_again;
 pub use program::{Ended, Program, http_ask, run_to_end, run_with_input, run_with_variables};
 pub use tenants::{
     GROUP, TOPIC, Tenants, admin, start_broker, start_broker_at, start_guarded_broker, start_impatient_broker,
