@@ -24,6 +24,10 @@ use crate::{AcknowledgeError, FetchSettings, TopicPartition};
 const FAILURE_BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(10));
 /// The same after answers that came at once with nothing in them.
 const FRUITLESS_BACKOFF: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(1));
+/// How long after records came acknowledgements wait for the fetch that takes them along. Whoever got the records asks for more
+/// within a fraction of it, and acknowledgements that go alone cost that fetch a round trip: half of all requests went for them
+/// (measured on 4.3.1, with 2,000 records a fetch).
+const CARRIED_WITHIN: Duration = Duration::from_millis(2);
 /// How long a partition is left alone that the broker has an error for: metadata may know better by then.
 const SUSPENSION: Duration = Duration::from_secs(1);
 
@@ -47,6 +51,8 @@ pub(crate) struct Session {
     fruitless: Backoff,
     /// Whether the last fetch brought records: then acknowledgements travel with the next one, which comes back at once.
     is_flowing: bool,
+    /// Until when acknowledgements wait for the next fetch.
+    carried_until: Instant,
     /// Bytes that a record takes on the wire, as seen.
     record_bytes: f64,
     /// How long the group's locks are; zero until it is known.
@@ -111,6 +117,7 @@ impl Session {
             failures: Backoff::new(FAILURE_BACKOFF.0, FAILURE_BACKOFF.1, seed),
             fruitless: Backoff::new(FRUITLESS_BACKOFF.0, FRUITLESS_BACKOFF.1, seed.rotate_left(32)),
             is_flowing: false,
+            carried_until: Instant::ZERO,
             record_bytes: 0.0,
             lock: Duration::ZERO,
         }
@@ -203,7 +210,14 @@ impl Session {
         }
         let resumed = self.suspended.values().min().copied();
         let expiring = self.acks.values().filter_map(Acks::next_deadline).min();
-        [resumed, expiring].into_iter().flatten().min()
+        let carried = self.may_be_carried(now).then_some(self.carried_until);
+        [resumed, expiring, carried].into_iter().flatten().min()
+    }
+
+    /// Whether what is to be said waits for a fetch that takes it along. Not renewals, which cannot travel, nor what is left
+    /// when there is nothing to fetch.
+    fn may_be_carried(&self, now: Instant) -> bool {
+        self.is_flowing && now < self.carried_until && self.is_waiting() && self.can_travel(now)
     }
 
     fn fetches(&self, now: Instant) -> bool {

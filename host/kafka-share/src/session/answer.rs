@@ -9,7 +9,7 @@ use kafka_wire::{
 use tidegate_model::Instant;
 
 use super::epoch::Epoch;
-use super::{InFlight, Kind, SUSPENSION, Session};
+use super::{CARRIED_WITHIN, InFlight, Kind, SUSPENSION, Session};
 use crate::acks::{Acquisition, Told};
 use crate::{AcknowledgeError, BrokerId, Complaint, ErrorCode, TopicId, TopicPartition};
 
@@ -316,6 +316,7 @@ impl Session {
             return;
         }
         self.is_flowing = !effects.acquired.is_empty();
+        self.carried_until = now + CARRIED_WITHIN;
         let is_early = now.saturating_since(in_flight.asked_at) < in_flight.max_wait / 2;
         if self.is_flowing || !is_early {
             self.fruitless.reset();

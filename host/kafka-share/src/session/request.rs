@@ -53,6 +53,9 @@ impl Session {
             let limits = if wants_records { self.limits(allowance) } else { NOTHING };
             return opens.then(|| self.fetch(now, limits, Said::new()));
         }
+        if !wants_records && self.may_be_carried(now) {
+            return None;
+        }
         if self.is_waiting() {
             let travels = wants_records && self.is_flowing && self.can_travel(now);
             let said = self.take(now, told);
@@ -92,7 +95,7 @@ impl Session {
 
     /// Whether all that is waiting may be carried by a fetch: renewals may not, and a partition that is only named for its
     /// acknowledgements would be fetched from then on.
-    fn can_travel(&self, now: Instant) -> bool {
+    pub(super) fn can_travel(&self, now: Instant) -> bool {
         self.acks.iter().filter(|(_, acks)| acks.is_waiting()).all(|(partition, acks)| {
             !acks.has_renewal() && self.assigned.contains(partition) && !self.is_suspended(partition, now)
         })

@@ -9,6 +9,7 @@ use crate::{AcknowledgeType, AcquireMode, BrokerId, ErrorCode, TopicId};
 use AcknowledgeType::{Accept, Renew};
 
 const LOCK: Duration = Duration::from_secs(30);
+const CARRIED_WITHIN_MS: u64 = 2;
 
 fn at(millis: u64) -> Instant {
     Instant::from_millis(millis)
@@ -48,7 +49,11 @@ impl Driven {
         }
     }
 
+    /// What goes when no fetch took it along in time.
     fn acknowledge(&mut self) -> ShareAcknowledgeRequest {
+        if self.session.may_be_carried(at(self.now)) {
+            self.now += CARRIED_WITHIN_MS;
+        }
         match self.poll(0) {
             Some(SessionRequest::Acknowledge(request)) => request,
             other => panic!("{other:?}"),
@@ -363,6 +368,22 @@ fn a_broker_that_does_not_answer_about_a_partition_is_told_again() {
     driven.acknowledged(&acknowledge_answer(&[]));
     assert_eq!(driven.told, []);
     driven.acknowledge();
+}
+
+#[test]
+fn acknowledgements_wait_a_moment_for_the_fetch_that_takes_them_along() {
+    let mut driven = Driven::new(&[0]);
+    let first = driven.acquire(0, 0, 9);
+    driven.say(0, 0, 4, first, Accept);
+    assert!(driven.poll(0).is_none());
+    let due_at = at(CARRIED_WITHIN_MS);
+    assert_eq!((CARRIED_WITHIN, driven.session.due_at(at(0))), (Duration::from_millis(2), Some(due_at)));
+    assert_eq!(driven.fetch().topics[0].partitions[0].acknowledgement_batches.len(), 1);
+    driven.fetched(records(0, 10, 19));
+    driven.say(0, 5, 9, first, Accept);
+    assert!(driven.poll(0).is_none());
+    driven.now += CARRIED_WITHIN_MS;
+    assert!(matches!(driven.poll(0), Some(SessionRequest::Acknowledge(_))));
 }
 
 #[test]
