@@ -13,6 +13,10 @@ use tidegate_telemetry::Telemetry;
 use super::StartError;
 use super::policies::resolve_client_keys;
 
+/// Receives at one time of each member of a share group: while a flow works on what one brought, the next one's records are on
+/// their way.
+const RECEIVES_PER_MEMBER: usize = 2;
+
 /// The typed options of a source.
 #[derive(Clone, Debug)]
 pub enum SourceOptions {
@@ -68,7 +72,7 @@ impl SourceOptions {
     pub(super) fn receive_workers(&self) -> usize {
         match self {
             Self::RocketMq(options) => options.fetch_concurrency,
-            Self::KafkaShare(options) => options.parallelism,
+            Self::KafkaShare(options) => options.parallelism * RECEIVES_PER_MEMBER,
         }
     }
 
