@@ -86,8 +86,9 @@ pub(crate) async fn run(args: &Args, host: &Path, policies: &Path) -> Result<()>
                 .run(contestant, &format!("lab-{index}-{round}"))
                 .await
                 .with_context(|| format!("{} in round {round}", contestant.name))?;
+            let traffic = measured.traffic.map_or_else(String::new, |traffic| format!(", {traffic}"));
             println!(
-                "round {round}: {:<48} {:>7.0} records/s, first after {:.2} s",
+                "round {round}: {:<48} {:>7.0} records/s, first after {:.2} s{traffic}",
                 contestant.name,
                 measured.rate,
                 measured.first_after.as_secs_f64()

@@ -10,6 +10,7 @@ use tidegate_kafka_share::{
     Acknowledge, AcknowledgeType, BootstrapServers, ClientOptions, Connector, ConsumerSettings, Event,
     Exchange, FetchSettings, MemberSettings, Observer, ShareConsumer, Subscription,
 };
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::Traffic;
@@ -17,6 +18,10 @@ use super::talking::{tell, tell_traffic};
 
 /// Acknowledgements under way while more is received, in batches.
 const SETTLING_MAX: usize = 4;
+/// Receives at one time: while one batch is worked on the next is on its way.
+const RECEIVES: usize = 2;
+/// Of one receive.
+const WAIT: Duration = Duration::from_secs(1);
 
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
@@ -68,23 +73,54 @@ pub(crate) async fn run(args: &Args) -> Result<()> {
     let counter = Arc::new(Counter::default());
     let observer: Arc<dyn Observer> = Arc::<Counter>::clone(&counter);
     let consumer = ShareConsumer::start(settings, connector, Clock::start(), observer);
-    let mut received = 0;
+    let received = Arc::new(watch::Sender::new(0));
+    let mut receiving: JoinSet<Result<()>> = (0..RECEIVES)
+        .map(|_| receive(consumer.clone(), Arc::clone(&received), args.records, args.max_records))
+        .collect();
+    while let Some(ended) = receiving.join_next().await {
+        ended??;
+    }
+    tell("done");
+    let traffic = *counter.0.lock();
+    let records = *received.borrow() as u64;
+    tell_traffic(Traffic { records, ..traffic })?;
+    consumer.close().await;
+    Ok(())
+}
+
+/// Receives and acknowledges until `records` were received, by whomever.
+async fn receive(
+    consumer: ShareConsumer,
+    received: Arc<watch::Sender<usize>>,
+    records: usize,
+    max_records: usize,
+) -> Result<()> {
     let mut settling: JoinSet<Result<()>> = JoinSet::new();
-    while received < args.records {
-        let batches = consumer.receive(args.max_records, usize::MAX, Duration::from_secs(1)).await?;
+    let mut all = received.subscribe();
+    loop {
+        let batches = tokio::select! {
+            biased;
+            enough = all.wait_for(|count| *count >= records) => {
+                enough?;
+                break;
+            }
+            batches = consumer.receive(max_records, usize::MAX, WAIT) => batches?,
+        };
         let count: usize = batches.iter().map(|batch| batch.records.len()).sum();
-        if received == 0 && count > 0 {
-            tell("first");
+        if count == 0 {
+            continue;
         }
-        received += count;
+        received.send_modify(|received| {
+            if *received == 0 {
+                tell("first");
+            }
+            *received += count;
+        });
         let acks: Vec<Acknowledge> = batches
             .iter()
             .flat_map(|batch| batch.records.iter().map(|delivered| batch.lease(delivered.record.offset)))
             .map(|lease| Acknowledge { lease, last: lease.offset, kind: AcknowledgeType::Accept })
             .collect();
-        if acks.is_empty() {
-            continue;
-        }
         let consumer = consumer.clone();
         settling.spawn(async move {
             let failed = consumer.acknowledge(acks).await.into_iter().find_map(Result::err);
@@ -98,10 +134,6 @@ pub(crate) async fn run(args: &Args) -> Result<()> {
     while !settling.is_empty() {
         settled(&mut settling).await?;
     }
-    tell("done");
-    let traffic = *counter.0.lock();
-    tell_traffic(Traffic { records: received as u64, ..traffic })?;
-    consumer.close().await;
     Ok(())
 }
 

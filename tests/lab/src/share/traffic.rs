@@ -1,5 +1,7 @@
 //! What went over the wire.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 use tidegate_kafka_share::{Exchange, ExchangeKind};
 
@@ -34,5 +36,15 @@ impl Traffic {
         self.bytes += bytes as u64;
         self.acknowledgement_bytes += acknowledgement_bytes as u64;
         self.acknowledgement_requests += u64::from(is_acknowledgement);
+    }
+}
+
+impl fmt::Display for Traffic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} requests, {} of them for acknowledgements alone, {} bytes, {} of them acknowledgements",
+            self.requests, self.acknowledgement_requests, self.bytes, self.acknowledgement_bytes
+        )
     }
 }
