@@ -8,7 +8,8 @@
 //! loaded from the store.
 //!
 //! Attempts are durable from the second on. An entry that is found in the store without a due time may have been handed out
-//! by whoever ended, so that its attempt counts one more.
+//! by whoever ended, so that its attempt counts one more. A deferral with a delay counts none here: a policy's means that nobody had
+//! the message, and whoever hands it to workers counts theirs.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -369,7 +370,6 @@ impl Ledger {
             }
             Verb::Renew(length) => Stage::Out { until: now + *length },
             Verb::Defer(delay) if !delay.is_zero() => {
-                entry.attempt = entry.attempt.saturating_add(1);
                 let delay_millis = u64::try_from(delay.as_millis()).unwrap_or(u64::MAX);
                 let due = wall.as_unix_millis().saturating_add(delay_millis.max(1));
                 entry.stored = State { attempt: entry.attempt, due: Some(Timestamp::from_unix_millis(due)) };

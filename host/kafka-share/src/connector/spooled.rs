@@ -198,6 +198,11 @@ impl Source for SpooledSource {
         self.spool.is_well() && self.share.is_joined()
     }
 
+    /// What is in the spool is this host's, and waits for the flow to go on.
+    fn set_receiving(&self, receiving: bool) {
+        self.share.set_receiving(receiving);
+    }
+
     async fn close(&self) {
         self.members.closing.cancel();
         self.acknowledging.close();
@@ -223,6 +228,10 @@ impl Settler for SpooledSettler {
 
     fn batch_max(&self) -> usize {
         BATCH_MAX
+    }
+
+    fn keeps_deferred(&self) -> bool {
+        true
     }
 }
 

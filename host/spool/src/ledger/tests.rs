@@ -93,11 +93,11 @@ fn a_removal_that_could_not_be_written_is_written_later_and_never_handed_out() {
 }
 
 #[test]
-fn a_deferred_one_comes_back_when_it_is_due_with_the_next_attempt() {
+fn a_deferred_one_comes_back_when_it_is_due_and_counts_no_attempt() {
     let mut ledger = ledger(&["a"]);
     let first = ledger.take(at(0), ALL).remove(0);
     settle(&mut ledger, at(1), &first, &Verb::Defer(Duration::from_secs(10)));
-    let state = State { attempt: 2, due: Some(Timestamp::from_unix_millis(11_000)) };
+    let state = State { attempt: 1, due: Some(Timestamp::from_unix_millis(11_000)) };
     assert_eq!(ledger.take_changes().states, [(first.sequence, state)].into());
     assert_eq!(ledger.poll_timeout(), Some(at(11)));
     ledger.tick(at(10));
@@ -106,10 +106,10 @@ fn a_deferred_one_comes_back_when_it_is_due_with_the_next_attempt() {
     assert!(ledger.take(at(11), ALL).is_empty(), "it has to be read first");
     assert_eq!(ledger.poll_load(ALL), [first.sequence]);
     assert!(ledger.poll_load(ALL).is_empty(), "once");
-    assert_eq!(ledger.take_changes().states[&first.sequence], State { attempt: 2, due: None });
+    assert_eq!(ledger.take_changes().states[&first.sequence], State { attempt: 1, due: None });
     assert!(ledger.handle_loaded(first.sequence, Some(message("a"))));
     let second = ledger.take(at(11), ALL).remove(0);
-    assert_eq!((second.attempt, second.hand_out), (2, 2));
+    assert_eq!((second.attempt, second.hand_out), (1, 2));
     assert_eq!(settle(&mut ledger, at(12), &first, &Verb::Accept), Effect::Gone, "of the first hand-out");
     assert_eq!(settle(&mut ledger, at(12), &second, &Verb::Accept), Effect::Removes);
 }
