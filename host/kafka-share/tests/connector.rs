@@ -368,7 +368,7 @@ async fn while_nothing_is_received_the_group_has_everything() {
     assert_eq!(rig.source.status(), None);
 
     let (clock, telemetry) = (Clock::start(), Telemetry::default());
-    let other = connect(options_of(&rig.service, &[]), clock, telemetry, "o".into()).unwrap();
+    let other = connect(options_of(&rig.service, &[]), Path::new("."), clock, telemetry, "o".into()).unwrap();
     let capacity = Capacity { messages: 100, bytes: usize::MAX };
     let mut came = Vec::new();
     let receiving = async {

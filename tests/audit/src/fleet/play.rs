@@ -23,18 +23,18 @@ const LOOK_IN_AT: u64 = 500;
 /// What is done to the system while it works.
 #[derive(Clone, Copy, Debug)]
 enum Blow {
-    KillWorker(usize),
-    KillHost,
-    KillNode,
+    Worker(usize),
+    Host,
+    Node,
 }
 
 impl<B: Brokers> Stage<B> {
     /// Lets all of it run, with its blows, until everything that may come again has come and is done.
     pub(super) async fn play(&mut self, options: &Options, node_kills: u32) -> anyhow::Result<()> {
         let mut kinds: Vec<(Blow, u32)> =
-            (0..self.workers.len()).map(|at| (Blow::KillWorker(at), options.worker_kills)).collect();
-        kinds.push((Blow::KillHost, options.host_kills));
-        kinds.push((Blow::KillNode, node_kills));
+            (0..self.workers.len()).map(|at| (Blow::Worker(at), options.worker_kills)).collect();
+        kinds.push((Blow::Host, options.host_kills));
+        kinds.push((Blow::Node, node_kills));
         let total = self.brokers.shape().total();
         let mut blows = Blows::plan(&kinds, total, &mut self.random);
         let patience = Duration::from_secs(options.patience_seconds);
@@ -113,13 +113,13 @@ impl<B: Brokers> Stage<B> {
 
     async fn strike(&mut self, blow: Blow) -> anyhow::Result<()> {
         match blow {
-            Blow::KillWorker(at) => {
+            Blow::Worker(at) => {
                 self.tell(&format!("worker {} is killed", self.workers[at].name));
                 if self.workers[at].kill(&self.journal, &mut self.random)? {
                     self.kills.workers += 1;
                 }
             }
-            Blow::KillHost => {
+            Blow::Host => {
                 self.tell(&format!("{} is killed", self.taker.name));
                 if self.taker.is_running() {
                     self.journal.lock().host(true);
@@ -129,7 +129,7 @@ impl<B: Brokers> Stage<B> {
                     self.host_back_at = Some(Instant::now() + Duration::from_millis(away));
                 }
             }
-            Blow::KillNode => {
+            Blow::Node => {
                 if let Some((_, node)) = self.node_back_at.take() {
                     self.brokers.revive(node).await?;
                 }
