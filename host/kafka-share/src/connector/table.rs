@@ -318,7 +318,7 @@ pub const REFUSED: &[(&str, &str)] = &[
         "properties.max.poll.interval.ms",
         "has no meaning here: nothing polls; locks run out by themselves; leave it out",
     ),
-    ("properties.share.acknowledgement.mode", "is called `ack` here"),
+    ("properties.share.acknowledgement.mode", "is called `ack` here, with the same words"),
     ("properties.key.deserializer", "has no meaning here: how values are read is `format`; leave it out"),
     ("properties.value.deserializer", "has no meaning here: how values are read is `format`; leave it out"),
     ("properties.interceptor.classes", "names Java classes, which cannot be run: use a policy"),
