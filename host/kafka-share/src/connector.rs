@@ -9,7 +9,7 @@
 //! that a record is kept for the rest of its lock and then released.
 //!
 //! With `ack = "implicit"` a lease is the host's own: records are accepted at their brokers once they are durable in a spool
-//! ([`spooled`]), which hands them out until they are settled.
+//! (`spooled`), which hands them out until they are settled.
 
 mod check;
 mod handle;

@@ -6,7 +6,7 @@
 //! again by the next process, before anything new, if this one ends first. It knows no broker: what tells two deliveries of
 //! one message is the message's id.
 //!
-//! [`Ledger`](ledger) decides, without I/O: what is in the spool, what of it is handed out and until when, what is due, what
+//! `Ledger` decides, without I/O: what is in the spool, what of it is handed out and until when, what is due, what
 //! is to be written. `store` is the file, one transaction for each write, synchronized before it counts; [`Spool`] is the
 //! thread around both, since a disk may take its time and the runtime's threads may not wait for it.
 //!
@@ -15,7 +15,7 @@
 //! *Nothing is lost* that was once durable, whatever ends the process. *Nothing comes twice* as long as one process lives;
 //! across two, what was settled and not yet durably removed comes again. A store that cannot be written is trouble that is
 //! told, and passes by itself: nothing new is taken in meanwhile, and what is there is kept. A store that is damaged gives
-//! back what can be read of it ([`store`]), and the damage is told.
+//! back what can be read of it (`store`), and the damage is told.
 #![forbid(unsafe_code)]
 
 mod entry;
