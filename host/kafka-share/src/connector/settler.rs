@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use futures::future::join_all;
 use tidegate_connector::{Settler, Support};
 use tidegate_model::{Delivery, Handle, Instant, SettleError, SettleFault, Settlement, Verb};
-use tidegate_telemetry::events::kafka as events;
+use tidegate_telemetry::events::kafka::{self as events, Tally, tally};
 
 use super::handle::LeaseHandle;
 use super::keeper::Lock;
@@ -18,7 +18,7 @@ use crate::{Acknowledge, AcknowledgeError, AcknowledgeType};
 /// The most settlements of one call. A request has them in ranges, so that many cost little.
 const BATCH_MAX: usize = 2_000;
 
-type Settled = Result<Option<Handle>, SettleError>;
+pub(super) type Settled = Result<Option<Handle>, SettleError>;
 
 /// Settles deliveries of one source.
 #[derive(Debug)]
@@ -144,7 +144,7 @@ impl Settler for ShareSettler {
             .zip(&batch)
             .map(|(result, settlement)| result.unwrap_or_else(|| Err(unsent(&settlement.verb))))
             .collect();
-        tell(&self.members, batch.iter().map(|settlement| settlement.verb.name()).zip(&results));
+        tell(&self.members, outcomes(&batch, &results));
         results
     }
 
@@ -172,21 +172,19 @@ pub(super) fn settle_error(verb: &Verb, error: &AcknowledgeError) -> SettleError
     SettleError { verb: verb.name(), detail: error.to_string().into(), fault }
 }
 
+/// What became of each of a batch.
+pub(super) fn outcomes<'a>(
+    batch: &'a [Settlement],
+    results: &'a [Settled],
+) -> impl Iterator<Item = (&'static str, &'a Settled, u64)> {
+    batch.iter().zip(results).map(|(settlement, result)| (settlement.verb.name(), result, 1))
+}
+
 /// Tells how settlements ended.
-pub(super) fn tell<'a>(members: &Members, outcomes: impl Iterator<Item = (&'static str, &'a Settled)>) {
-    let mut counts: Vec<(&'static str, events::SettleResult, u64, String)> = Vec::new();
-    for (verb, result) in outcomes {
-        let kind = events::SettleResult::of(result);
-        match counts.iter_mut().find(|(v, r, ..)| (*v, *r) == (verb, kind)) {
-            Some((_, _, count, _)) => *count += 1,
-            None => {
-                let detail = result.as_ref().err().map(|error| error.detail.to_string());
-                counts.push((verb, kind, 1, detail.unwrap_or_default()));
-            }
-        }
-    }
-    for (verb, result, records, detail) in counts {
-        let name = Arc::clone(&members.name);
-        members.telemetry.emit(events::Settled { name, verb, result, records, detail });
+pub(super) fn tell<'a>(members: &Members, outcomes: impl Iterator<Item = (&'static str, &'a Settled, u64)>) {
+    for Tally { verb, result, count, error } in tally(outcomes) {
+        let (name, detail) =
+            (Arc::clone(&members.name), error.map(|error| error.detail.to_string()).unwrap_or_default());
+        members.telemetry.emit(events::Settled { name, verb, result, records: count, detail });
     }
 }

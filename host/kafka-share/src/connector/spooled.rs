@@ -15,7 +15,7 @@ use tokio_util::task::TaskTracker;
 
 use super::incoming::Sorted;
 use super::members::{Chosen, Members};
-use super::settler::tell;
+use super::settler::{Settled, outcomes, settle_error, tell};
 use super::source::{ShareSource, WAIT};
 use crate::{Acknowledge, AcknowledgeType, Closed, DeliveredBatch, Lease};
 
@@ -109,14 +109,13 @@ async fn acknowledge(
         .filter(|((ack, _), result)| ack.kind == AcknowledgeType::Accept && result.is_ok())
         .flat_map(|((_, places), _)| &records[places.clone()]);
     spool.confirm(accepted.map(|record| &record.id));
-    let outcomes = acks.iter().zip(results).flat_map(|((ack, places), result)| {
+    let told = acks.iter().zip(results).map(|((ack, places), result)| {
         let verb = if ack.kind == AcknowledgeType::Accept { Verb::Accept } else { Verb::Release };
-        let result = result.map(|()| None).map_err(|error| super::settler::settle_error(&verb, &error));
-        let name = verb.name();
-        places.clone().map(move |_| (name, result.clone()))
+        let result = result.map(|()| None).map_err(|error| settle_error(&verb, &error));
+        (verb.name(), result, places.len() as u64)
     });
-    let outcomes: Vec<_> = outcomes.collect();
-    tell(&members, outcomes.iter().map(|(verb, result)| (*verb, result)));
+    let told: Vec<(&'static str, Settled, u64)> = told.collect();
+    tell(&members, told.iter().map(|(verb, result, count)| (*verb, result, *count)));
 }
 
 /// What to say, neighbours in one, with the places of the records that each is about.
@@ -222,7 +221,7 @@ impl Settler for SpooledSettler {
 
     async fn settle(&self, batch: Vec<Settlement>) -> Vec<Result<Option<Handle>, SettleError>> {
         let results = self.spool.settle(&batch).await;
-        tell(&self.members, batch.iter().map(|settlement| settlement.verb.name()).zip(&results));
+        tell(&self.members, outcomes(&batch, &results));
         results
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use futures::StreamExt as _;
 use tidegate_model::{Handle, SettleError, SettleFault, Settlement};
 use tidegate_telemetry::Telemetry;
-use tidegate_telemetry::events::rocketmq as events;
+use tidegate_telemetry::events::rocketmq::{self as events, Tally, tally};
 
 use super::calls::perform;
 use super::client::SettlingClient;
@@ -65,22 +65,16 @@ pub(crate) fn tell<'a>(
     name: &Arc<str>,
     outcomes: impl Iterator<Item = (&'static str, &'a Settled)>,
 ) {
-    let mut counts: Vec<(&'static str, events::SettleResult, u64)> = Vec::new();
-    for (verb, result) in outcomes {
-        let kind = events::SettleResult::of(result);
-        match counts.iter_mut().find(|(v, r, _)| (*v, *r) == (verb, kind)) {
-            Some((_, _, count)) => *count += 1,
-            None => counts.push((verb, kind, 1)),
-        }
+    let told = outcomes.inspect(|(verb, result)| {
         if let Err(error) = result
             && error.fault != SettleFault::LeaseGone
         {
-            let (name, detail) = (Arc::clone(name), error.detail.to_string());
+            let (name, verb, detail) = (Arc::clone(name), *verb, error.detail.to_string());
             telemetry.emit(events::SettleFailed { name, verb, detail });
         }
-    }
-    for (verb, result, messages) in counts {
-        telemetry.emit(events::Settled { name: Arc::clone(name), verb, result, messages });
+    });
+    for Tally { verb, result, count, .. } in tally(told.map(|(verb, result)| (verb, result, 1))) {
+        telemetry.emit(events::Settled { name: Arc::clone(name), verb, result, messages: count });
     }
 }
 

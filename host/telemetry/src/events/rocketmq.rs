@@ -10,7 +10,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 
-pub use super::settle::SettleResult;
+pub use super::settle::{SettleResult, Tally, tally};
 use crate::metrics::{Name, Registry, words};
 use crate::{Event, Metrics};
 
