@@ -25,7 +25,7 @@ use tidegate_telemetry::Telemetry;
 use tidegate_telemetry::events::peer as events;
 use tokio::sync::Semaphore;
 
-use self::directory::{Directory, Fault, Find, Nobody};
+use self::directory::{Directory, Failure, Fault, Find, Nobody};
 pub(crate) use self::line::FORWARDED_TO;
 use self::line::{CallError, Line};
 pub use self::line::{Description, PeerError, PeerOptions};
@@ -103,11 +103,8 @@ impl Forwarder {
     /// Asks every peer which host it is and what it serves: for `tidegate check`. In words when one cannot be asked.
     pub async fn describe_all(&self) -> Vec<(Arc<str>, Result<Description, String>)> {
         let asking = self.peers.iter().map(|peer| async {
-            let described = peer.line.describe(CHECK_TIMEOUT).await.map_err(|error| match error {
-                CallError::Failed(failure) => failure.problem,
-                CallError::Stranger => "it does not say which host it is".to_owned(),
-                CallError::Busy(problem) => problem,
-            });
+            let described = peer.line.describe(CHECK_TIMEOUT).await;
+            let described = described.map_err(|error| Failure::from(error).problem);
             (Arc::clone(&peer.name), described)
         });
         join_all(asking).await
@@ -234,17 +231,11 @@ impl Forwarder {
                 let (endpoint, host) = (&*peer.endpoint, &*described.host);
                 self.telemetry.emit(events::Up { peer: &peer.name, endpoint, host, is_news });
             }
-            Err(CallError::Failed(failure)) => self.failed(at, failure),
-            Err(CallError::Stranger) => self.away(at, "it does not say which host it is".to_owned()),
-            Err(CallError::Busy(problem)) => self.away(at, problem),
+            Err(error) => self.failed(at, error.into()),
         }
     }
 
-    fn away(&self, at: usize, problem: String) {
-        self.failed(at, directory::Failure { fault: Fault::Away, problem });
-    }
-
-    fn failed(&self, at: usize, failure: directory::Failure) {
+    fn failed(&self, at: usize, failure: Failure) {
         let peer = &self.peers[at];
         let problem = failure.problem.clone();
         let is_news = self.directory.lock().handle_failed(self.clock.now(), at, failure);
@@ -276,6 +267,18 @@ fn errand(receipt: String, verb: Verb) -> Errand {
     Errand::Settle(proto::Settlement { receipt, verdict: Some(verdict), cost: None })
 }
 
+/// Why a peer could not be asked which host it is.
+impl From<CallError> for Failure {
+    fn from(error: CallError) -> Self {
+        let problem = match error {
+            CallError::Failed(failure) => return failure,
+            CallError::Stranger => "it does not say which host it is".to_owned(),
+            CallError::Busy(problem) => problem,
+        };
+        Self { fault: Fault::Away, problem }
+    }
+}
+
 impl From<Nobody> for Told {
     fn from(nobody: Nobody) -> Self {
         let status = if nobody.may_come { proto::Status::RetryLater } else { proto::Status::Refused };
@@ -293,15 +296,6 @@ impl Forwarded {
             proto::Status::RetryLater | proto::Status::Unspecified => Self::RetryLater(told.detail),
         }
     }
-}
-
-/// Why a receipt whose host no peer leads to is refused, where there are no peers.
-#[must_use]
-pub fn no_peers(owner: &str) -> String {
-    format!(
-        "only host `{owner}`, which gave it out, can settle it, and this host has no peers: give that host a `[peers.NAME]` with \
-         its `endpoint` and a `token` in the configuration, or settle there"
-    )
 }
 
 impl fmt::Debug for Forwarder {

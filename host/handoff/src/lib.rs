@@ -29,7 +29,7 @@ mod settle;
 mod tls;
 mod wire;
 
-pub use forward::{Description, Forwarded, Forwarder, PeerError, PeerOptions, no_peers};
+pub use forward::{Description, Forwarded, Forwarder, PeerError, PeerOptions};
 pub use http::OPENAPI;
 pub use options::{ServiceOptions, TABLE, TlsFiles};
 pub use rights::TokensError;

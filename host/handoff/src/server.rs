@@ -80,8 +80,8 @@ pub struct Parts {
     pub host_id: Arc<str>,
     /// Who settles what other hosts gave out, if anybody can.
     pub others: Option<Arc<dyn ReceiptSettler>>,
-    /// Who passes on what only the host that gave it out can settle, if there are peers.
-    pub forwarder: Option<Arc<Forwarder>>,
+    /// Who passes on what only the host that gave it out can settle.
+    pub forwarder: Arc<Forwarder>,
     /// Whether only the host that gave a message out can settle it.
     pub owner_settles: fn(&Routing) -> bool,
     /// The process's clock.

@@ -16,7 +16,7 @@ use tidegate_telemetry::events::handoff as events;
 use crate::collect::Collector;
 use crate::dispatch::{Answer, Claim, RenewalAnswer};
 use crate::flow::{Command, FlowHandle, Renew, Settle};
-use crate::forward::{self, Errand, Forwarder};
+use crate::forward::{Errand, Forwarder};
 use crate::rights::Caller;
 use crate::server::Registry;
 
@@ -37,7 +37,7 @@ pub(crate) struct SettleRouter {
     pub(crate) registry: Arc<Registry>,
     pub(crate) others: Option<Arc<dyn ReceiptSettler>>,
     /// Who passes on what only the host that gave it out can settle, if there are peers.
-    pub(crate) forwarder: Option<Arc<Forwarder>>,
+    pub(crate) forwarder: Arc<Forwarder>,
     /// Whether only the host that gave a message out can settle it.
     pub(crate) owner_settles: fn(&Routing) -> bool,
     pub(crate) clock: Clock,
@@ -87,7 +87,18 @@ struct Wish {
     cost: Option<f64>,
 }
 
-type ByFlow<T> = HashMap<Arc<str>, (FlowHandle, Vec<(usize, T)>)>;
+/// What a flow of this host is asked, with the places in the batch.
+type Asked<T> = (FlowHandle, Vec<(usize, (Receipt, T))>);
+
+/// A batch, by where each goes, with its place in the batch.
+struct Sorted<T> {
+    /// To flows of this host.
+    own: HashMap<Arc<str>, Asked<T>>,
+    /// To brokers.
+    others: Vec<(usize, Receipt, Verb)>,
+    /// To the hosts that gave the messages out.
+    owners: Vec<(usize, Arc<str>, Errand)>,
+}
 
 impl SettleRouter {
     /// Settles a batch; one result for each, in the same order.
@@ -116,33 +127,12 @@ impl SettleRouter {
             self.telemetry.emit(events::Answered { renewals: false, result, own, count: 1 });
             tell(at, told);
         };
-        let mut own: ByFlow<(Receipt, Wish)> = HashMap::new();
-        let mut others: Vec<(usize, Receipt, Verb)> = Vec::new();
-        let mut owners: Vec<(usize, Arc<str>, Errand)> = Vec::new();
-        for (at, settlement) in batch.into_iter().enumerate() {
-            let read = self.open(caller, &settlement.receipt).and_then(|receipt| {
-                let wish =
-                    Wish::read(&settlement).map_err(|detail| self.refuse("request", caller, detail))?;
-                Ok((receipt, wish))
-            });
-            let (receipt, wish) = match read {
-                Ok(read) => read,
-                Err(refusal) => {
-                    tell(at, refusal);
-                    continue;
-                }
-            };
-            match self.way(&receipt, terms) {
-                Way::Flow(flow) => {
-                    let (_, asked) =
-                        own.entry(Arc::clone(&receipt.flow)).or_insert_with(|| (flow, Vec::new()));
-                    asked.push((at, (receipt, wish)));
-                }
-                Way::Broker => others.push((at, receipt, verb(wish.outcome))),
-                Way::Owner => owners.push((at, receipt.owner, Errand::Settle(settlement))),
-                Way::Nowhere(told) => tell(at, told),
-            }
-        }
+        let read = batch.into_iter().map(|settlement| {
+            let receipt = self.open(caller, &settlement.receipt)?;
+            let wish = Wish::read(&settlement).map_err(|detail| self.refuse("request", caller, detail))?;
+            Ok((receipt, wish, Errand::Settle(settlement)))
+        });
+        let Sorted { own, others, owners } = self.sort(read, terms, |wish: Wish| verb(wish.outcome), &tell);
         let by_broker = |at: usize, _: SettleByReceipt, result: SettledByReceipt| {
             tell(at, Told::by_broker(result.map(|_| ())));
         };
@@ -152,46 +142,24 @@ impl SettleRouter {
         let (unknown, (), ()) = tokio::join!(
             join_all(asking),
             self.ask_brokers(others, &by_broker),
-            self.ask_owners(owners, terms, &by_owner)
+            self.forwarder.pass_on(owners, terms.patience, &by_owner)
         );
-        let (lost, unknown) = self.sort_unknown(unknown.into_iter().flatten());
-        lost.into_iter().for_each(|(at, receipt)| tell(at, self.lost(&receipt)));
+        let unknown = self.without_lost(unknown.into_iter().flatten(), &tell);
         self.ask_brokers(unknown, &by_broker).await;
     }
 
     /// Renews a batch; one result for each, in the same order.
     pub(crate) async fn renew(&self, caller: &Caller, batch: Vec<proto::Renewal>, terms: Terms) -> Vec<Kept> {
         let kept: Mutex<Vec<Option<Kept>>> = Mutex::new(vec![None; batch.len()]);
-        let mut own: ByFlow<(Receipt, Duration)> = HashMap::new();
-        let mut others: Vec<(usize, Receipt, Verb)> = Vec::new();
-        let mut owners: Vec<(usize, Arc<str>, Errand)> = Vec::new();
-        for (at, renewal) in batch.into_iter().enumerate() {
-            let proto::Renewal { receipt, length_ms } = &renewal;
-            let length_ms = *length_ms;
-            let length = Duration::from_millis(length_ms).min(LENGTH_MAX);
-            let read = if length.is_zero() {
-                Err(self.refuse("request", caller, "a renewal needs a length above zero".to_owned()))
-            } else {
-                self.open(caller, receipt)
-            };
-            let receipt = match read {
-                Ok(receipt) => receipt,
-                Err(refusal) => {
-                    kept.lock()[at] = Some(Kept::not(refusal));
-                    continue;
-                }
-            };
-            match self.way(&receipt, terms) {
-                Way::Flow(flow) => {
-                    let (_, asked) =
-                        own.entry(Arc::clone(&receipt.flow)).or_insert_with(|| (flow, Vec::new()));
-                    asked.push((at, (receipt, length)));
-                }
-                Way::Broker => others.push((at, receipt, Verb::Renew(length))),
-                Way::Owner => owners.push((at, receipt.owner, Errand::Renew(renewal))),
-                Way::Nowhere(told) => kept.lock()[at] = Some(Kept::not(told)),
+        let read = batch.into_iter().map(|renewal| {
+            let length = Duration::from_millis(renewal.length_ms).min(LENGTH_MAX);
+            if length.is_zero() {
+                return Err(self.refuse("request", caller, "a renewal needs a length above zero".to_owned()));
             }
-        }
+            Ok((self.open(caller, &renewal.receipt)?, length, Errand::Renew(renewal)))
+        });
+        let tell = |at: usize, told: Told| kept.lock()[at] = Some(Kept::not(told));
+        let Sorted { own, others, owners } = self.sort(read, terms, Verb::Renew, &tell);
         let by_broker = |at: usize, asked: SettleByReceipt, result: SettledByReceipt| {
             kept.lock()[at] = Some(self.kept_by_broker(asked, result));
         };
@@ -200,7 +168,7 @@ impl SettleRouter {
         let (answers, (), ()) = tokio::join!(
             join_all(asking),
             self.ask_brokers(others, &by_broker),
-            self.ask_owners(owners, terms, &by_owner)
+            self.forwarder.pass_on(owners, terms.patience, &by_owner)
         );
         let mut unknown = Vec::new();
         for (at, answer) in answers.into_iter().flatten() {
@@ -214,8 +182,7 @@ impl SettleRouter {
                 Err((receipt, length)) => unknown.push((at, receipt, Verb::Renew(length))),
             }
         }
-        let (lost, unknown) = self.sort_unknown(unknown);
-        lost.into_iter().for_each(|(at, receipt)| kept.lock()[at] = Some(Kept::not(self.lost(&receipt))));
+        let unknown = self.without_lost(unknown, &tell);
         self.ask_brokers(unknown, &by_broker).await;
         let kept = kept.into_inner();
         let kept: Vec<Kept> =
@@ -279,48 +246,72 @@ impl SettleRouter {
         if !(self.owner_settles)(&receipt.routing) {
             return Way::Broker;
         }
-        let refused = |detail| Way::Nowhere(Told::elsewhere(proto::Status::Refused, detail));
-        match &self.forwarder {
-            _ if is_own => Way::Nowhere(self.lost(receipt)),
-            _ if terms.passed_on => refused(format!(
+        if is_own {
+            return Way::Nowhere(self.lost(receipt));
+        }
+        if terms.passed_on {
+            let detail = format!(
                 "host `{}` did not give it out: host `{}` did, and what was passed on goes no further",
                 self.host_id, receipt.owner
-            )),
-            None => refused(forward::no_peers(&receipt.owner)),
-            Some(_) => Way::Owner,
+            );
+            return Way::Nowhere(Told::elsewhere(proto::Status::Refused, detail));
         }
+        Way::Owner
     }
 
-    /// What the flows of this host do not know: what only they could have settled, and what the broker is asked about.
-    #[allow(clippy::type_complexity, reason = "two lists of what came in")]
-    fn sort_unknown(
+    /// Puts each of a batch where it goes, and tells what is refused or goes nowhere. `verb` is what a broker would be told.
+    fn sort<T>(
+        &self,
+        read: impl Iterator<Item = Result<(Receipt, T, Errand), Told>>,
+        terms: Terms,
+        verb: impl Fn(T) -> Verb,
+        tell: &dyn Fn(usize, Told),
+    ) -> Sorted<T> {
+        let mut sorted = Sorted { own: HashMap::new(), others: Vec::new(), owners: Vec::new() };
+        for (at, read) in read.enumerate() {
+            let (receipt, wish, errand) = match read {
+                Ok(read) => read,
+                Err(refusal) => {
+                    tell(at, refusal);
+                    continue;
+                }
+            };
+            match self.way(&receipt, terms) {
+                Way::Flow(flow) => {
+                    let own = sorted.own.entry(Arc::clone(&receipt.flow));
+                    own.or_insert_with(|| (flow, Vec::new())).1.push((at, (receipt, wish)));
+                }
+                Way::Broker => sorted.others.push((at, receipt, verb(wish))),
+                Way::Owner => sorted.owners.push((at, receipt.owner, errand)),
+                Way::Nowhere(told) => tell(at, told),
+            }
+        }
+        sorted
+    }
+
+    /// Of what the flows of this host do not know, what the broker is asked about; the rest only they could have settled, and that is
+    /// told.
+    fn without_lost(
         &self,
         unknown: impl IntoIterator<Item = (usize, Receipt, Verb)>,
-    ) -> (Vec<(usize, Receipt)>, Vec<(usize, Receipt, Verb)>) {
+        tell: &dyn Fn(usize, Told),
+    ) -> Vec<(usize, Receipt, Verb)> {
         let (lost, unknown): (Vec<_>, Vec<_>) =
             unknown.into_iter().partition(|(_, receipt, _)| (self.owner_settles)(&receipt.routing));
-        (lost.into_iter().map(|(at, receipt, _)| (at, receipt)).collect(), unknown)
+        for (at, receipt, _) in lost {
+            tell(at, self.lost(&receipt));
+        }
+        unknown
     }
 
     /// What this host gave out, and alone could settle, and does not have any more.
     fn lost(&self, receipt: &Receipt) -> Told {
         let detail = format!(
-            "host `{}`, which gave it out, does not hold it any more: it was settled or let go of, its lock has ended, or the host              was started anew; if nobody has settled it, it comes again",
+            "host `{}`, which gave it out, does not hold it any more: it was settled or let go of, its lock has ended, or the \
+             host was started anew; if nobody has settled it, it comes again",
             receipt.owner
         );
         Told { status: proto::Status::Unknown, detail, own: true }
-    }
-
-    /// Passes on what only other hosts can settle. There is a forwarder, or nothing would come here.
-    async fn ask_owners(
-        &self,
-        errands: Vec<(usize, Arc<str>, Errand)>,
-        terms: Terms,
-        tell: &(dyn Fn(usize, Kept) + Send + Sync),
-    ) {
-        if let Some(forwarder) = self.forwarder.as_ref().filter(|_| !errands.is_empty()) {
-            forwarder.pass_on(errands, terms.patience, tell).await;
-        }
     }
 
     /// Settles past this host's flows, and tells each result when it is there. What has none in time is to be tried again.

@@ -12,7 +12,7 @@ use tidegate_connector::{
     Clock, Notice, Outbox, ReceiptSettler, RenewError, RenewalWish, Reports, SettleByReceipt, TellSettled,
     VoidCause, inbox,
 };
-use tidegate_handoff::{Handoff, Parts, ServiceOptions};
+use tidegate_handoff::{Forwarder, Handoff, Parts, ServiceOptions};
 use tidegate_model::{
     DeliveryId, Emission, Handle, Instant, Message, Outcome, Receipt, ReceiptKey, Report, Routing,
     SettleError, SettleFault, Verb,
@@ -275,7 +275,7 @@ impl Drop for Host {
 async fn serve(broker: Broker, options: HostOptions, draining: oneshot::Receiver<()>) -> Handoff {
     let HostOptions { service, name, accepts_on_delivery, settles_for_others } = options;
     let handoff = Handoff::start(Parts {
-        forwarder: None,
+        forwarder: Arc::new(Forwarder::start([], broker.clock, Telemetry::default()).expect("no peers")),
         owner_settles: |_| false,
         name: "workers".into(),
         options: service,

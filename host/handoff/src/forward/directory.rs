@@ -103,17 +103,14 @@ impl Directory {
         if let Some(at) = self.peers.iter().position(|peer| is_owner(peer) && peer.state == State::Up) {
             return Find::Peer(at);
         }
-        let to_ask = |peer: &Known| peer.next_ask <= now;
         // One that was the owner and is away is most likely the owner still.
-        let owners: Vec<usize> = self.places(|peer| is_owner(peer));
-        if !owners.is_empty() {
-            let ask: Vec<usize> = owners.iter().copied().filter(|at| to_ask(&self.peers[*at])).collect();
+        for asks_owner in [true, false] {
+            let ask = self.places(|peer| is_owner(peer) == asks_owner && peer.next_ask <= now);
             if !ask.is_empty() {
                 return Find::Ask(ask);
             }
         }
-        let ask = self.places(|peer| !is_owner(peer) && to_ask(peer));
-        if ask.is_empty() { Find::Nobody(self.nobody(now, owner)) } else { Find::Ask(ask) }
+        Find::Nobody(self.nobody(now, owner))
     }
 
     /// Whether a peer is to be asked now: somebody else may have asked it meanwhile.
@@ -155,10 +152,14 @@ impl Directory {
         self.peers.iter().enumerate().filter(|(_, peer)| is_meant(peer)).map(|(at, _)| at).collect()
     }
 
-    /// Why no peer is the owner. All have been asked.
+    /// Why no peer is the owner. All there are have been asked.
     fn nobody(&self, now: Instant, owner: &str) -> Nobody {
-        let look_again = |peers: &mut dyn Iterator<Item = &Known>| {
-            peers.map(|peer| peer.next_ask).min().unwrap_or(now + ASK_AGAIN)
+        let Some(again) = self.peers.iter().map(|peer| peer.next_ask).min() else {
+            let detail = format!(
+                "only host `{owner}`, which gave it out, can settle it, and this host has no peers: give that host a `[peers.NAME]` \
+                 with its `endpoint` and a `token` in the configuration, or settle there"
+            );
+            return Nobody { may_come: false, look_again: now, detail };
         };
         let is_owner = |peer: &&Known| peer.host.as_deref() == Some(owner);
         if let Some(peer) = self.peers.iter().find(is_owner)
@@ -183,7 +184,6 @@ impl Directory {
         let away: Vec<&Known> = self.peers.iter().filter(failed(Fault::Away)).collect();
         let refusing: Vec<&Known> = self.peers.iter().filter(failed(Fault::Refuses)).collect();
         let mut detail = format!("only host `{owner}`, which gave it out, can settle it, and ");
-        let again = look_again(&mut self.peers.iter());
         if !away.is_empty() {
             let _ = write!(
                 detail,

@@ -205,13 +205,13 @@ impl Line {
         match load {
             Load::Settle(settlements) => {
                 let request = proto::SettleRequest { settlements: settlements.clone() };
-                let request = self.marked(owner, self.request(request, timeout))?;
+                let request = marked(owner, self.request(request, timeout))?;
                 let answer = self.call(timeout, client.settle(request)).await?;
                 Ok(parcel::settled(load, answer.results))
             }
             Load::Renew(renewals) => {
                 let request = proto::RenewRequest { renewals: renewals.clone() };
-                let request = self.marked(owner, self.request(request, timeout))?;
+                let request = marked(owner, self.request(request, timeout))?;
                 let answer = self.call(timeout, client.renew(request)).await?;
                 Ok(parcel::renewed(load, answer.results))
             }
@@ -226,14 +226,6 @@ impl Line {
             request.metadata_mut().insert("authorization", authorization.clone());
         }
         request
-    }
-
-    #[allow(clippy::unused_self, reason = "what a call is, is here")]
-    fn marked<T>(&self, owner: &str, mut request: Request<T>) -> Result<Request<T>, CallError> {
-        // An id that no header can hold is nobody's.
-        let owner = MetadataValue::try_from(owner).map_err(|_| CallError::Stranger)?;
-        request.metadata_mut().insert(FORWARDED_TO, owner);
-        Ok(request)
     }
 
     async fn call<T>(
@@ -264,6 +256,14 @@ impl Line {
             _ => failed(Fault::Away, self.trouble.lock().clone().unwrap_or_else(said)),
         }
     }
+}
+
+/// A request that only the host with this id takes.
+fn marked<T>(owner: &str, mut request: Request<T>) -> Result<Request<T>, CallError> {
+    // An id that no header can hold is nobody's.
+    let owner = MetadataValue::try_from(owner).map_err(|_| CallError::Stranger)?;
+    request.metadata_mut().insert(FORWARDED_TO, owner);
+    Ok(request)
 }
 
 /// A connected stream of either kind.

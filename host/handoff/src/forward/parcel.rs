@@ -17,7 +17,7 @@ pub(crate) enum Errand {
 }
 
 /// Errands of one kind for one host, with the places that their results go to.
-#[derive(Debug, Default, PartialEq)]
+#[derive(Debug, PartialEq)]
 pub(super) struct Parcel {
     pub(super) places: Vec<usize>,
     pub(super) load: Load,
@@ -27,12 +27,6 @@ pub(super) struct Parcel {
 pub(super) enum Load {
     Settle(Vec<proto::Settlement>),
     Renew(Vec<proto::Renewal>),
-}
-
-impl Default for Load {
-    fn default() -> Self {
-        Self::Settle(Vec::new())
-    }
 }
 
 /// Puts errands of one host into parcels, in order.
@@ -109,28 +103,34 @@ impl Load {
 
 /// What an answer says of each settlement: one result each, whatever the other side sent.
 pub(super) fn settled(load: &Load, results: Vec<proto::SettleResult>) -> Vec<Kept> {
-    let mut results = results.into_iter();
-    let results = std::iter::from_fn(|| Some(results.next()));
-    let of = |(receipt, result): (&str, Option<proto::SettleResult>)| {
-        let result = result.filter(|result| result.receipt == receipt);
-        Kept::not(result.map_or_else(unanswered, |result| told(result.status(), result.detail)))
-    };
-    load.receipts().zip(results).map(of).collect()
+    in_order(
+        load,
+        results.into_iter().map(|result| {
+            let status = result.status();
+            (result.receipt, Kept::not(told(status, result.detail)))
+        }),
+    )
 }
 
 /// The same of renewals.
 pub(super) fn renewed(load: &Load, results: Vec<proto::RenewResult>) -> Vec<Kept> {
-    let mut results = results.into_iter();
-    let results = std::iter::from_fn(|| Some(results.next()));
-    let of = |(receipt, result): (&str, Option<proto::RenewResult>)| {
-        let Some(result) = result.filter(|result| result.receipt == receipt) else {
-            return Kept::not(unanswered());
-        };
-        let told = told(result.status(), result.detail);
-        let lease = std::time::Duration::from_millis(result.lease_ms);
-        Kept { told, next_receipt: result.next_receipt, lease }
+    in_order(
+        load,
+        results.into_iter().map(|result| {
+            let told = told(result.status(), result.detail);
+            let lease = std::time::Duration::from_millis(result.lease_ms);
+            (result.receipt, Kept { told, next_receipt: result.next_receipt, lease })
+        }),
+    )
+}
+
+/// The result at each receipt's place, if it is of that receipt.
+fn in_order(load: &Load, mut results: impl Iterator<Item = (String, Kept)>) -> Vec<Kept> {
+    let of = |receipt: &str| match results.next() {
+        Some((about, kept)) if about == receipt => kept,
+        _ => Kept::not(unanswered()),
     };
-    load.receipts().zip(results).map(of).collect()
+    load.receipts().map(of).collect()
 }
 
 fn told(status: proto::Status, detail: String) -> Told {

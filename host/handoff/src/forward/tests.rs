@@ -29,15 +29,15 @@ fn accept(owner: &str, number: u64) -> (Receipt, String, Verb) {
 }
 
 /// A host without flows: whatever it gave out once, it does not hold any more.
-async fn host(id: &str, tokens: Option<std::path::PathBuf>, forwarder: Option<Arc<Forwarder>>) -> Handoff {
-    host_at("127.0.0.1:0".parse().unwrap(), id, tokens, forwarder).await
+async fn host(id: &str, tokens: Option<std::path::PathBuf>, peers: Vec<PeerOptions>) -> Handoff {
+    host_at("127.0.0.1:0".parse().unwrap(), id, tokens, peers).await
 }
 
 async fn host_at(
     listen: std::net::SocketAddr,
     id: &str,
     tokens_file: Option<std::path::PathBuf>,
-    forwarder: Option<Arc<Forwarder>>,
+    peers: Vec<PeerOptions>,
 ) -> Handoff {
     let options = ServiceOptions { listen, tls: None, tokens_file, held_max: 10, key_affinity: false };
     let parts = Parts {
@@ -46,7 +46,7 @@ async fn host_at(
         key: ReceiptKey::new(KEY),
         host_id: id.into(),
         others: None,
-        forwarder,
+        forwarder: Arc::new(forwarder(peers)),
         owner_settles: |routing| *routing.namespace == *"owner",
         clock: Clock::start(),
         telemetry: Telemetry::default(),
@@ -74,7 +74,7 @@ async fn nowhere() -> std::net::SocketAddr {
 
 #[tokio::test]
 async fn the_owner_is_found_among_the_peers_and_its_word_comes_back() {
-    let (first, second) = (host("host-1", None, None).await, host("host-2", None, None).await);
+    let (first, second) = (host("host-1", None, vec![]).await, host("host-2", None, vec![]).await);
     let forwarder = forwarder(vec![peer("one", first.address(), None), peer("two", second.address(), None)]);
     let batch = vec![accept("host-2", 1), accept("host-1", 2), accept("host-3", 3), accept("host-2", 4)];
     let results = forwarder.settle(batch).await;
@@ -96,7 +96,7 @@ async fn the_owner_is_found_among_the_peers_and_its_word_comes_back() {
 
 #[tokio::test]
 async fn an_owner_that_may_be_away_is_worth_another_try_and_is_found_when_it_is_back() {
-    let here = host("host-1", None, None).await;
+    let here = host("host-1", None, vec![]).await;
     let away = nowhere().await;
     let forwarder = forwarder(vec![peer("here", here.address(), None), peer("away", away, None)]);
     match &forwarder.settle(vec![accept("host-2", 1)]).await[..] {
@@ -115,7 +115,7 @@ async fn a_peer_that_lets_nobody_in_is_told_with_the_key_that_must_change() {
     let tokens = directory.path().join("tokens.toml");
     std::fs::write(&tokens, "[tokens.fleet]\ntoken = \"right-0123456789abcdef\"\nflows = [\"other\"]\n")
         .unwrap();
-    let guarded = host("host-1", Some(tokens), None).await;
+    let guarded = host("host-1", Some(tokens), vec![]).await;
     for (token, said) in [
         (None, "`token`"),
         (Some("wrong-0123456789abcdef"), "`token`"),
@@ -135,9 +135,9 @@ async fn a_peer_that_lets_nobody_in_is_told_with_the_key_that_must_change() {
 /// says so.
 #[tokio::test]
 async fn what_was_passed_on_goes_no_further() {
-    let third = host("host-3", None, None).await;
-    let on = Arc::new(forwarder(vec![peer("third", third.address(), None)]));
-    let second = host("host-2", None, Some(on)).await;
+    let third = host("host-3", None, vec![]).await;
+    let on = vec![peer("third", third.address(), None)];
+    let second = host("host-2", None, on).await;
     let line = Line::new(&peer("second", second.address(), None)).unwrap();
     let (_, text) = receipt("host-3", 1);
     let load = parcel::pack(vec![(0, errand(text, Verb::Accept))]).remove(0).load;
@@ -158,14 +158,14 @@ async fn what_was_passed_on_goes_no_further() {
 
 #[tokio::test]
 async fn one_that_became_another_host_is_not_asked_in_its_name() {
-    let old = host("host-1", None, None).await;
+    let old = host("host-1", None, vec![]).await;
     let address = old.address();
     let forwarder = forwarder(vec![peer("it", address, None)]);
     assert!(matches!(&forwarder.settle(vec![accept("host-1", 1)]).await[..], [Forwarded::Unknown(_)]));
     old.close().await;
     drop(old);
     // Its address is another's now.
-    let new = host_at(address, "host-9", None, None).await;
+    let new = host_at(address, "host-9", None, vec![]).await;
     match &forwarder.settle(vec![accept("host-1", 1)]).await[..] {
         [Forwarded::Refused(detail)] => assert!(detail.contains("none of the peers `it`"), "{detail}"),
         other => panic!("{other:?}"),

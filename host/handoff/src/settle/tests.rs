@@ -43,7 +43,7 @@ fn router() -> SettleRouter {
         host_id: "here".into(),
         registry: Arc::default(),
         others: Some(Arc::new(Stuck)),
-        forwarder: None,
+        forwarder: Arc::new(Forwarder::start([], Clock::start(), Telemetry::default()).unwrap()),
         owner_settles: |routing| *routing.namespace == *"owner",
         clock: Clock::start(),
         telemetry: Telemetry::default(),

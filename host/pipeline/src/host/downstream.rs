@@ -66,7 +66,7 @@ impl Downstream {
                 key: downstream.identity.receipt_key().clone(),
                 host_id: Arc::clone(downstream.identity.host_id()),
                 others: settler.map(|settler| settler as Arc<dyn ReceiptSettler>),
-                forwarder: forwarder.clone(),
+                forwarder: Arc::clone(&forwarder),
                 owner_settles: only_owner_settles,
                 clock,
                 telemetry: downstream.telemetry.clone(),
@@ -95,13 +95,10 @@ impl Downstream {
     }
 
     /// Who passes receipts on to other hosts. It connects when there is something to pass on, and ends with the services.
-    fn start_forwarder(&self) -> Result<Option<Arc<Forwarder>>, StartError> {
-        if self.prepared.peers.is_empty() {
-            return Ok(None);
-        }
+    fn start_forwarder(&self) -> Result<Arc<Forwarder>, StartError> {
         let forwarder = Forwarder::start(self.prepared.peers.clone(), self.clock, self.telemetry.clone());
         let failed = |(peer, source)| StartError::Peer { peer, source: Box::new(source) };
-        forwarder.map(|forwarder| Some(Arc::new(forwarder))).map_err(failed)
+        forwarder.map(Arc::new).map_err(failed)
     }
 
     /// What the configuration comes to.

@@ -215,7 +215,9 @@ impl Desk {
         let has_spool =
             |(name, options): (&Arc<str>, &SourceOptions)| options.has_spool().then(|| Arc::clone(name));
         let names: Vec<_> = self.prepared.sources.iter().filter_map(has_spool).collect();
-        if let (false, Err(error)) = (names.is_empty(), Spool::check_place(&directory)) {
+        if !names.is_empty()
+            && let Err(error) = Spool::check_place(&directory)
+        {
             for name in &names {
                 self.wrong(format!("sources.{name}"), &error);
             }

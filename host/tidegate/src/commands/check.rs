@@ -149,24 +149,20 @@ async fn ask_peers(
     let mut seen: BTreeMap<String, Arc<str>> = BTreeMap::new();
     let mut all = Vec::new();
     for (name, described) in forwarder.describe_all().await {
-        let step = |name, outcome, detail| CheckStep { name, outcome, detail };
         let mut report = CheckReport::default();
         match described {
-            Err(problem) => report.steps.push(step("answer", CheckOutcome::Failed, problem)),
+            Err(problem) => report.fail("answer", problem),
             Ok(Description { host, version, flows }) => {
-                let told = format!("host {host}, tidegate {version}");
-                report.steps.push(step("answer", CheckOutcome::Good, told));
-                let (outcome, told) = match &*flows {
-                    [] => (CheckOutcome::Warning, "the token is for no flow that it serves".to_owned()),
-                    _ => (CheckOutcome::Good, flows.join(", ")),
-                };
-                report.steps.push(step("flows", outcome, told));
+                report.good("answer", format!("host {host}, tidegate {version}"));
+                match &*flows {
+                    [] => report.warn("flows", "the token is for no flow that it serves"),
+                    _ => report.good("flows", flows.join(", ")),
+                }
                 if own.as_deref() == Some(&*host) {
-                    let told = "it is the host of this configuration: nothing is passed on to it".to_owned();
-                    report.steps.push(step("identity", CheckOutcome::Warning, told));
+                    report
+                        .warn("identity", "it is the host of this configuration: nothing is passed on to it");
                 } else if let Some(first) = seen.get(&host) {
-                    let told = format!("it is the same host as the peer `{first}`");
-                    report.steps.push(step("identity", CheckOutcome::Warning, told));
+                    report.warn("identity", format!("it is the same host as the peer `{first}`"));
                 }
                 seen.entry(host).or_insert_with(|| Arc::clone(&name));
             }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::anyhow;
 use serde_json::json;
 use tidegate_connector::{Clock, ReceiptSettler as _, SettleByReceipt};
-use tidegate_handoff::{Forwarded, Forwarder, PeerOptions, no_peers};
+use tidegate_handoff::{Forwarded, Forwarder, PeerOptions};
 use tidegate_kafka_share::connector::only_owner_settles;
 use tidegate_model::{Receipt, SettleError, SettleFault, Verb};
 use tidegate_pipeline::{Preparation, Resolvers};
@@ -52,16 +52,11 @@ async fn settle(args: &SettleArgs, verb: &Verb, output: &Output) -> Result<(), F
     // Resolvers live as long as the keys that they give.
     let Prepared { clients, peers, key, resolvers: _resolvers } = prepare(args, clock, &telemetry).await?;
     let pool = AckPool::start(clients, clock, telemetry.clone()).map_err(Failure::config)?;
-    let forwarder = match peers {
-        None => Owners::Unsaid,
-        Some(peers) if peers.is_empty() => Owners::Unknown,
-        Some(peers) => {
-            Owners::Peers(Forwarder::start(peers, clock, telemetry).map_err(|(peer, error)| {
-                Failure::config(anyhow!(error).context(format!("peer `{peer}` cannot be used")))
-            })?)
-        }
-    };
-    let mut desk = Desk { pool, owners: forwarder, key, verb, output, counts: Counts::default() };
+    let forwarder = peers.map(|peers| Forwarder::start(peers, clock, telemetry)).transpose();
+    let owners = forwarder.map_err(|(peer, error)| {
+        Failure::config(anyhow!(error).context(format!("peer `{peer}` cannot be used")))
+    })?;
+    let mut desk = Desk { pool, owners, key, verb, output, counts: Counts::default() };
     let settled = each_batch(&args.receipts, BATCH, async |batch| desk.settle(batch).await).await;
     desk.pool.close().await;
     settled?;
@@ -75,15 +70,6 @@ struct Prepared {
     peers: Option<Vec<PeerOptions>>,
     key: Option<Key>,
     resolvers: Option<Resolvers>,
-}
-
-/// How the hosts are reached that alone can settle what they gave out.
-enum Owners {
-    /// There is no configuration that could say it.
-    Unsaid,
-    /// The configuration has no peers.
-    Unknown,
-    Peers(Forwarder),
 }
 
 /// Who settles, and the key to check receipts with. At a place that the user names nothing has to be checked: the
@@ -136,7 +122,8 @@ async fn prepare(args: &SettleArgs, clock: Clock, telemetry: &Telemetry) -> Resu
 /// Settles batches and says what came of each receipt.
 struct Desk<'a> {
     pool: AckPool,
-    owners: Owners,
+    /// The way to the hosts that alone can settle what they gave out; `None` without a configuration that could say it.
+    owners: Option<Forwarder>,
     key: Option<Key>,
     verb: &'a Verb,
     output: &'a Output,
@@ -193,11 +180,8 @@ impl Desk<'_> {
     /// Has the hosts settle that gave the messages out.
     async fn settle_at_owners(&self, batch: Vec<(Receipt, String, Verb)>) -> Vec<Forwarded> {
         match &self.owners {
-            Owners::Peers(forwarder) => forwarder.settle(batch).await,
-            Owners::Unknown => {
-                batch.into_iter().map(|(receipt, ..)| Forwarded::Refused(no_peers(&receipt.owner))).collect()
-            }
-            Owners::Unsaid => {
+            Some(forwarder) => forwarder.settle(batch).await,
+            None => {
                 let told = |receipt: Receipt| {
                     format!(
                         "only host `{}`, which gave it out, can settle it: name a configuration with a `[peers.NAME]` for it with \
