@@ -18,7 +18,7 @@ use tidegate_test_brokers::kafka::Record;
 use tokio::time::{Instant, sleep};
 
 pub(crate) use self::foreign::{Client, Does, Line};
-pub(crate) use self::member::{Got, Heard, Member, is_all_ok};
+pub(crate) use self::member::{Got, Heard, Member, is_all_ok, numbers};
 use crate::stage::Door;
 use crate::stands::Taken;
 
@@ -113,6 +113,13 @@ impl Play {
     /// Appends one batch of records whose values are these numbers.
     pub(crate) async fn append(&self, topic: &str, partition: i32, numbers: Range<usize>) {
         self.stage.append(topic, partition, &numbered(numbers)).await;
+    }
+
+    /// Makes a node the leader of a partition, if it is not.
+    pub(crate) async fn lead(&self, topic: &str, partition: i32, node: i32) {
+        if self.stage.leader(topic, partition).await != node {
+            self.stage.move_leader(topic, partition, node).await;
+        }
     }
 
     /// Waits until a group is done with a topic.

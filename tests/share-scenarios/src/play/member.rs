@@ -1,5 +1,6 @@
 //! A member with a test's patience.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
@@ -188,6 +189,11 @@ impl Member {
     pub(crate) async fn close(&self) {
         self.consumer.close().await;
     }
+}
+
+/// What records that came are numbered.
+pub(crate) fn numbers(got: &[Got]) -> BTreeSet<usize> {
+    got.iter().map(Got::number).collect()
 }
 
 pub(crate) fn is_all_ok(results: &[Result<(), AcknowledgeError>]) -> bool {

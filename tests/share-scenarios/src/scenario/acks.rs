@@ -1,16 +1,11 @@
 //! What is said about records, and what comes of it.
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 use tidegate_kafka_share::AcknowledgeType::{Accept, Reject, Release};
 use tidegate_kafka_share::{AcknowledgeError, AcquireMode};
 
-use crate::play::{Got, Play, is_all_ok};
-
-fn numbers(got: &[Got]) -> BTreeSet<usize> {
-    got.iter().map(Got::number).collect()
-}
+use crate::play::{Got, Play, is_all_ok, numbers};
 
 /// Accepted and rejected records are done; released ones come again, and again, in any mixture and order.
 pub(super) async fn acceptance_release_and_rejection_mixed(play: Play) {

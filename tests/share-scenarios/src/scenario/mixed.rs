@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
-use crate::play::{Client, Does, Got, Line, Member, Play, is_all_ok};
+use crate::play::{Client, Does, Got, Line, Member, Play, is_all_ok, numbers as our_numbers};
 
 const PARTITIONS: i32 = 8;
 /// Records that every member takes at a time, so that they can be compared.
@@ -175,10 +175,6 @@ async fn share(play: &Play, [one, other, third]: [Client; 3]) {
 
 fn numbers<'a>(all: impl IntoIterator<Item = &'a Line>) -> BTreeSet<usize> {
     all.into_iter().map(|line| line.number).collect()
-}
-
-fn our_numbers(all: &[Got]) -> BTreeSet<usize> {
-    all.iter().map(Got::number).collect()
 }
 
 /// What a process held that gets SIGKILL comes to us, as another delivery; the lock would run for a minute.

@@ -65,9 +65,7 @@ pub(super) async fn a_leader_moves_between_acknowledgements(play: Play) {
 async fn spread(play: &Play, topic: &str, node: i32) {
     let other = *play.stage.nodes().iter().find(|other| **other != node).unwrap();
     for (partition, to) in [(0, node), (1, other)] {
-        if play.stage.leader(topic, partition).await != to {
-            play.stage.move_leader(topic, partition, to).await;
-        }
+        play.lead(topic, partition, to).await;
     }
 }
 

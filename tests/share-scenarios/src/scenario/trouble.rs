@@ -9,15 +9,11 @@ use tidegate_kafka_share::{AcquireMode, ClientOptions, Connector};
 use tidegate_share_broker::{Api, Effect, Entry, Fault, RequestBody};
 use tokio::time::Instant;
 
-use crate::play::{Got, PATIENCE, Play, servers, until};
+use crate::play::{Got, PATIENCE, Play, numbers, servers, until};
 use crate::stage::Door;
 
 /// For how long nothing comes that should not.
 const NOTHING_FOR: Duration = Duration::from_millis(1_500);
-
-fn numbers(got: &[Got]) -> BTreeSet<usize> {
-    got.iter().map(Got::number).collect()
-}
 
 /// KAFKA-20736: an old leader's session kept a partition that had moved. Here the leader moves to and fro while records are
 /// held, and what is said about them is said before the session is let go.
@@ -108,9 +104,7 @@ pub(super) async fn deaths_use_up_deliveries(play: Play) {
 pub(super) async fn the_record_limit_holds_over_all_leaders(play: Play) {
     let (topic, group) = (play.topic("topic", 3).await, play.group("group", &[]).await);
     for (partition, node) in (0..3).zip(play.stage.nodes()) {
-        if play.stage.leader(&topic, partition).await != node {
-            play.stage.move_leader(&topic, partition, node).await;
-        }
+        play.lead(&topic, partition, node).await;
         let first = usize::try_from(partition).unwrap() * 100;
         play.append(&topic, partition, first..first + 100).await;
     }
@@ -234,9 +228,7 @@ pub(super) async fn a_close_while_a_leader_moves_answers_everything(play: Play) 
     let group = play.group("group", &[("share.record.lock.duration.ms", "60000")]).await;
     let nodes = play.stage.nodes();
     for (partition, node) in [(0, nodes[0]), (1, nodes[1])] {
-        if play.stage.leader(&topic, partition).await != node {
-            play.stage.move_leader(&topic, partition, node).await;
-        }
+        play.lead(&topic, partition, node).await;
     }
     play.append(&topic, 0, 0..20).await;
     play.append(&topic, 1, 20..40).await;
