@@ -19,14 +19,47 @@ const STAMP: &str = "made-from";
 /// Jars and compiled classes, ready for a Java command line.
 #[derive(Clone, Debug)]
 pub struct ClassPath {
-    directory: PathBuf,
+    lib: PathBuf,
+    classes: Option<PathBuf>,
 }
 
 impl ClassPath {
     /// The value for Java's `-cp`.
     #[must_use]
     pub fn argument(&self) -> String {
-        format!("{}:{}/*", self.directory.join("classes").display(), self.directory.join("lib").display())
+        let lib = format!("{}/*", self.lib.display());
+        self.classes.as_ref().map_or(lib.clone(), |classes| format!("{}:{lib}", classes.display()))
+    }
+}
+
+/// A virtual environment of Python.
+#[derive(Clone, Debug)]
+pub struct Python {
+    environment: PathBuf,
+}
+
+impl Python {
+    /// Its interpreter.
+    #[must_use]
+    pub fn interpreter(&self) -> PathBuf {
+        self.environment.join("bin/python")
+    }
+
+    /// Where the shared libraries of a package are that brings its own.
+    ///
+    /// # Errors
+    /// When the environment has no such place.
+    pub fn libraries(&self, package: &str) -> Result<PathBuf, ClusterError> {
+        let lib = self.environment.join("lib");
+        let versions = fs::read_dir(&lib).map_err(ClusterError::file("read", &lib))?;
+        let places = versions
+            .flatten()
+            .map(|version| version.path().join("site-packages").join(format!("{package}.libs")));
+        let missing = || ClusterError::Tool {
+            what: format!("looking for the libraries of {package} below {}", lib.display()),
+            output: "they are not there".to_owned(),
+        };
+        places.into_iter().find(|place| place.is_dir()).ok_or_else(missing)
     }
 }
 
@@ -56,31 +89,30 @@ pub fn kafka_programs(version: kafka::Version, sources: &[PathBuf]) -> Result<Cl
     prepare(&format!("kafka-{version}"), &pom, &[format!("-Dkafka.version={version}")], sources)
 }
 
-/// A virtual environment of Python with the packages of a requirements file, made if that was not done yet: its interpreter.
+/// librdkafka with its Python package, the only place where this version is built for every Linux; fetched if that was not done
+/// yet.
 ///
 /// # Errors
-/// When Python is missing or a package cannot be had.
-pub fn python(name: &str, requirements: &Path) -> Result<PathBuf, ClusterError> {
+/// When Python is missing or the package cannot be had.
+pub fn librdkafka() -> Result<Python, ClusterError> {
+    python("librdkafka", &Path::new(HERE).join("librdkafka/requirements.txt"))
+}
+
+/// A virtual environment of Python with the packages of a requirements file, made if that was not done yet.
+fn python(name: &str, requirements: &Path) -> Result<Python, ClusterError> {
     let place = directory().join(name);
     let _lock = lock(&place)?;
     let environment = place.join("environment");
     once(&environment, &read(requirements)?, |environment| {
-        let path = |path: &Path| path.display().to_string();
-        tool("python3", INSTALL_PYTHON, &["-m".into(), "venv".into(), path(environment)])?;
-        let install = ["-m", "pip", "install", "--quiet", "--requirement"].map(str::to_owned);
-        let interpreter = path(&environment.join("bin/python"));
-        tool(&interpreter, INSTALL_PYTHON, &[&install[..], &[path(requirements)]].concat())
+        let what = format!("making a Python environment in {}", environment.display());
+        let mut venv = Command::new("python3");
+        complete(what, venv.args(["-m", "venv"]).arg(environment), "python3", INSTALL_PYTHON)?;
+        let what = format!("installing what {} names", requirements.display());
+        let mut pip = Command::new(environment.join("bin/python"));
+        pip.args(["-m", "pip", "install", "--quiet", "--requirement"]).arg(requirements);
+        complete(what, &mut pip, "python3", INSTALL_PYTHON)
     })?;
-    Ok(environment.join("bin/python"))
-}
-
-fn tool(program: &str, install: &'static str, arguments: &[String]) -> Result<(), ClusterError> {
-    let output = Command::new(program).args(arguments).output().map_err(|source| ClusterError::Missing {
-        program: "python3",
-        install,
-        source,
-    })?;
-    succeeded(format!("{program} {}", arguments.join(" ")), &output)
+    Ok(Python { environment })
 }
 
 /// The public RocketMQ Java client and the Java programs `sources` that use it, if any.
@@ -122,16 +154,19 @@ fn prepare(
     let directory = directory().join(name);
     let _lock = lock(&directory)?;
     let pom_text = read(pom)?;
-    once(&directory.join("lib"), &pom_text, |lib| fetch(pom, properties, lib))?;
-    if !sources.is_empty() {
+    let lib = directory.join("lib");
+    once(&lib, &pom_text, |lib| fetch(pom, properties, lib))?;
+    // One place for each program: another one's classes may be running.
+    let program = sources.first().and_then(|source| source.file_stem());
+    let classes = program.map(|program| directory.join("programs").join(program));
+    if let Some(classes) = &classes {
         let mut made_from = pom_text;
         for source in sources {
             made_from.push_str(&read(source)?);
         }
-        let lib = directory.join("lib");
-        once(&directory.join("classes"), &made_from, |classes| compile(sources, &lib, classes))?;
+        once(classes, &made_from, |classes| compile(sources, &lib, classes))?;
     }
-    Ok(ClassPath { directory })
+    Ok(ClassPath { lib, classes })
 }
 
 /// Makes `directory` if it is not there, and keeps other processes from working in it until the file is dropped.
@@ -163,39 +198,36 @@ pub(crate) fn once(
 
 fn fetch(pom: &Path, properties: &[String], lib: &Path) -> Result<(), ClusterError> {
     let what = format!("fetching the jars of {} with Maven", pom.display());
-    let output = Command::new("mvn")
-        .args(["--quiet", "--batch-mode", "--file"])
-        .arg(pom)
-        .args(properties)
-        .arg("dependency:copy-dependencies")
-        .arg(format!("-DoutputDirectory={}", lib.display()))
-        .output()
-        .map_err(|source| ClusterError::Missing { program: "mvn", install: INSTALL_MAVEN, source })?;
-    succeeded(what, &output)
+    let mut maven = Command::new("mvn");
+    maven.args(["--quiet", "--batch-mode", "--file"]).arg(pom).args(properties);
+    maven.arg("dependency:copy-dependencies").arg(format!("-DoutputDirectory={}", lib.display()));
+    complete(what, &mut maven, "mvn", INSTALL_MAVEN)
 }
 
 fn compile(sources: &[PathBuf], lib: &Path, classes: &Path) -> Result<(), ClusterError> {
     let what = format!("compiling {} Java source files into {}", sources.len(), classes.display());
-    let output = Command::new("javac")
-        .args(["-Xlint:all,-processing", "-Werror", "-proc:none", "--release", "17"])
-        .arg("-cp")
-        .arg(format!("{}/*", lib.display()))
-        .arg("-d")
-        .arg(classes)
-        .args(sources)
-        .output()
-        .map_err(|source| ClusterError::Missing { program: "javac", install: INSTALL_JAVA, source })?;
-    succeeded(what, &output)
+    let mut compiler = Command::new("javac");
+    compiler.args(["-Xlint:all,-processing", "-Werror", "-proc:none", "--release", "17", "-cp"]);
+    compiler.arg(format!("{}/*", lib.display())).arg("-d").arg(classes).args(sources);
+    complete(what, &mut compiler, "javac", INSTALL_JAVA)
 }
 
 /// Runs the class `main` of a class path to its end.
 pub(crate) fn run(what: String, class_path: &ClassPath, main: &[&str]) -> Result<(), ClusterError> {
-    let output = Command::new("java")
-        .args(["-Xmx64m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp"])
-        .arg(class_path.argument())
-        .args(main)
-        .output()
-        .map_err(|source| ClusterError::Missing { program: "java", install: INSTALL_JAVA, source })?;
+    let mut java = Command::new("java");
+    java.args(["-Xmx64m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp"]);
+    java.arg(class_path.argument()).args(main);
+    complete(what, &mut java, "java", INSTALL_JAVA)
+}
+
+/// Runs a tool to its end, which must be a good one.
+fn complete(
+    what: String,
+    command: &mut Command,
+    program: &'static str,
+    install: &'static str,
+) -> Result<(), ClusterError> {
+    let output = command.output().map_err(|source| ClusterError::Missing { program, install, source })?;
     succeeded(what, &output)
 }
 

@@ -74,7 +74,7 @@ pub(crate) async fn run(args: &Args, host: &Path, policies: &Path) -> Result<()>
     let host = if is_wanted(Runner::Host) { Some(Host::prepare(host, policies)?) } else { None };
     let options = ClusterOptions { pace: Pace::Stock, sizes: Sizes::Lab, ..ClusterOptions::default() };
     let cluster = Cluster::start(options).await.context("starting a broker")?;
-    let rivals = Rivals::prepare(&contestants, &cluster)?;
+    let rivals = Rivals::prepare(&contestants)?;
     write(&cluster, args).await?;
     let bench = Bench { cluster, rivals, host, records: args.records };
     bench.run(&contestant::UNCOUNTED, "lab-uncounted").await.context("the run that does not count")?;

@@ -132,12 +132,6 @@ impl Cluster {
         self.directory.path()
     }
 
-    /// The brokers' own jars, clients in Java among them.
-    #[must_use]
-    pub fn class_path(&self) -> &ClassPath {
-        &self.class_path
-    }
-
     /// Kills a node with SIGKILL and waits for its end. No effect on one that is not running.
     pub fn kill(&self, node: NodeId) {
         self.lives.set_running(node, false);

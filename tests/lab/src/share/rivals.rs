@@ -1,7 +1,7 @@
 //! The programs of the contestants, made when one of them is wanted.
 //!
-//! Java's client comes with the broker. librdkafka comes out of the Python package confluent-kafka, the only place where
-//! 2.15.0 is built for every Linux; the program that uses it is C, so that Python is not what is measured.
+//! Java's client comes with the broker. librdkafka comes out of the Python package confluent-kafka; the program that uses it is
+//! C, so that Python is not what is measured.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -10,31 +10,30 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use tempfile::TempDir;
-use tidegate_test_brokers::kafka::Cluster;
+use tidegate_test_brokers::artifacts;
+use tidegate_test_brokers::kafka::Version;
 use tokio::process::Command as AsyncCommand;
 
 use super::contestant::{Contestant, Runner};
 use super::{Subject, TOPIC};
 
 const HERE: &str = env!("CARGO_MANIFEST_DIR");
-/// The Python package whose shared library is librdkafka of the same version.
-const PACKAGE: &str = "confluent-kafka==2.15.0";
+const WITHOUT: &str = "`--only` does without";
 
 /// The programs, as far as they are wanted.
 pub(super) struct Rivals {
     java_class_path: Option<String>,
     librdkafka: Option<PathBuf>,
     krafka: Option<PathBuf>,
-    /// Where those are that take a moment to make.
+    /// Where the program in C is.
     _directory: TempDir,
 }
 
 impl Rivals {
-    pub(super) fn prepare(contestants: &[&Contestant], cluster: &Cluster) -> Result<Self> {
+    pub(super) fn prepare(contestants: &[&Contestant]) -> Result<Self> {
         let directory = tempfile::tempdir()?;
         let is_wanted = |runner| contestants.iter().any(|one| one.runner == runner);
-        let java_class_path =
-            is_wanted(Runner::Java).then(|| java(&cluster.class_path().argument(), directory.path()));
+        let java_class_path = is_wanted(Runner::Java).then(java);
         let librdkafka = is_wanted(Runner::Librdkafka).then(|| librdkafka(directory.path()));
         let krafka = is_wanted(Runner::Krafka).then(krafka);
         Ok(Self {
@@ -72,25 +71,15 @@ impl Rivals {
 }
 
 /// Compiled, so that no compiler runs beside it.
-fn java(libraries: &str, directory: &Path) -> Result<String> {
-    let classes = directory.join("classes");
-    let mut javac = Command::new("javac");
-    javac.args(["-cp", libraries, "-d"]);
-    javac.args([&classes, &Path::new(HERE).join("java/ShareConsumerBench.java")]);
-    done(&mut javac, "it comes with a JDK of 17 or newer")?;
-    Ok(format!("{}:{libraries}", classes.display()))
+fn java() -> Result<String> {
+    let source = Path::new(HERE).join("java/ShareConsumerBench.java");
+    let class_path = artifacts::kafka_programs(Version::default(), &[source]).context(WITHOUT)?;
+    Ok(class_path.argument())
 }
 
 fn librdkafka(directory: &Path) -> Result<PathBuf> {
-    let (wheel, unpacked) = (directory.join("wheel"), directory.join("unpacked"));
-    let mut pip = Command::new("python3");
-    pip.args(["-m", "pip", "download", "--quiet", "--no-deps", "--only-binary", ":all:", "--dest"]);
-    pip.arg(&wheel).arg(PACKAGE);
-    done(&mut pip, "it needs Python 3.10 or newer with pip")?;
-    let mut unpack = Command::new("python3");
-    unpack.args(["-m", "zipfile", "-e"]).arg(only_file(&wheel, "confluent_kafka")?).arg(&unpacked);
-    done(&mut unpack, "it comes with Python")?;
-    let libraries = unpacked.join("confluent_kafka.libs");
+    let libraries =
+        artifacts::librdkafka().and_then(|python| python.libraries("confluent_kafka")).context(WITHOUT)?;
     let program = directory.join("share-consumer-bench");
     let mut compiler = Command::new("cc");
     compiler.args(["-O2", "-o"]).arg(&program);

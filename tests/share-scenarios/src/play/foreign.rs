@@ -75,8 +75,7 @@ impl Client {
                 Ok(java)
             }
             Self::Librdkafka => {
-                let interpreter = artifacts::python("librdkafka", &source("requirements.txt"))?;
-                let mut python = Command::new(interpreter);
+                let mut python = Command::new(artifacts::librdkafka()?.interpreter());
                 python.arg(source("share_member.py"));
                 Ok(python)
             }
