@@ -1,6 +1,6 @@
 //! When something is done to the system while it works.
 
-use crate::random::Random;
+use tidegate_process_tests::Random;
 
 /// Blows, and how far the run is when they fall; the last one first.
 #[derive(Debug)]

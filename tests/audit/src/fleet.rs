@@ -37,7 +37,7 @@ use self::secrets::Secrets;
 use self::verdict::{Kills, Verdict};
 use crate::load::Load;
 use crate::progress;
-use crate::random::Random;
+use tidegate_process_tests::Random;
 
 /// What the run is like, on whichever brokers.
 #[derive(Args, Debug)]

@@ -11,7 +11,6 @@ mod host;
 mod ledger;
 mod load;
 mod process;
-mod random;
 mod single;
 
 use std::fmt::Display;

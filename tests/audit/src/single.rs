@@ -18,7 +18,7 @@ use crate::host::{HostProcess, Setup};
 use crate::ledger::{Ledger, Place, Verdict, body};
 use crate::load::{Load, RocketMq, Shape};
 use crate::progress;
-use crate::random::Random;
+use tidegate_process_tests::Random;
 
 const TOPIC: &str = "AuditMainTopic";
 const GROUP: &str = "GID-audit";

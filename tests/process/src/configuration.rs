@@ -53,6 +53,18 @@ impl Configuration {
         self.section(&format!("sources.{name}"), &lines)
     }
 
+    /// A source of a Kafka share group, with these lines more, what it consumes among them.
+    #[must_use]
+    pub fn share_source(self, name: &str, servers: &str, group: &str, more: &str) -> Self {
+        let lines = format!(
+            "connector = \"kafka-sharegroup\"\n\
+             properties.bootstrap.servers = \"{servers}\"\n\
+             share-group-id = \"{group}\"\n\
+             {more}"
+        );
+        self.section(&format!("sources.{name}"), &lines)
+    }
+
     /// Something that settles what others gave out, with these lines more.
     #[must_use]
     pub fn settler(self, name: &str, endpoint: &str, more: &str) -> Self {

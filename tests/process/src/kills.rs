@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
+use crate::random::Random;
 use crate::{Home, Program};
 
 /// How long a life may go without anything coming out before it is killed all the same.
@@ -13,7 +14,7 @@ const EARLY: u64 = 4;
 /// Starts the program in `home` and kills it, again and again: at random points of its start, and random moments after it
 /// has put something into the file `out`. The points follow from `seed`.
 pub async fn kill_again_and_again(home: &Home, arguments: &[&str], out: &Path, kills: u32, seed: u64) {
-    let mut random = Random(seed);
+    let mut random = Random::new(seed);
     let length = || std::fs::metadata(out).map_or(0, |metadata| metadata.len());
     for _ in 0..kills {
         let before = length();
@@ -29,17 +30,5 @@ pub async fn kill_again_and_again(home: &Home, arguments: &[&str], out: &Path, k
         };
         tokio::time::sleep(Duration::from_millis(delay)).await;
         program.kill().await;
-    }
-}
-
-/// Xorshift.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % bound
     }
 }

@@ -14,6 +14,7 @@ mod configuration;
 mod home;
 mod kills;
 mod program;
+mod random;
 pub mod secrets;
 mod tenants;
 
@@ -21,6 +22,7 @@ pub use configuration::{Configuration, Consumed};
 pub use home::Home;
 pub use kills::kill_again_and_again;
 pub use program::{Ended, Program, http_ask, run_to_end, run_with_input, run_with_variables};
+pub use random::Random;
 pub use tenants::{
     GROUP, TOPIC, Tenants, admin, start_broker, start_broker_at, start_guarded_broker, start_impatient_broker,
 };
@@ -62,9 +64,14 @@ pub fn shipped_policies() -> PathBuf {
 
 /// Waits until `condition` gives something, and panics with `what` when it does not in time.
 pub async fn eventually<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
+    eventually_asked(what, async || condition()).await
+}
+
+/// The same of something that has to be asked for.
+pub async fn eventually_asked<T>(what: &str, mut condition: impl AsyncFnMut() -> Option<T>) -> T {
     let deadline = tokio::time::Instant::now() + PATIENCE;
     loop {
-        if let Some(value) = condition() {
+        if let Some(value) = condition().await {
             return value;
         }
         assert!(tokio::time::Instant::now() < deadline, "waited in vain: {what}");

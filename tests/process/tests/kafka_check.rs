@@ -4,37 +4,19 @@
 use std::time::Duration;
 
 use serde_json::Value;
-use tidegate_process_tests::{Ended, Home, run_to_end, run_with_variables};
+use tidegate_process_tests::{Configuration, Ended, Home, run_to_end, run_with_variables};
 use tidegate_share_broker::{GroupOptions, Options, Record, Reset, Service};
 
 /// A configuration with a source, whose lines of its own follow, and a flow with a throttle policy.
 fn configure(home: &Home, servers: &str, more: &str) {
     home.install("fair-share");
-    home.write(
-        "tidegate.toml",
-        format!(
-            r#"
-[policies.fair]
-component = "fair-share.wasm"
-rules = "fair-share.toml"
-
-[sources.orders]
-connector = "kafka-sharegroup"
-properties.bootstrap.servers = "{servers}"
-properties.request.timeout.ms = 2000
-share-group-id = "fulfilment"
-{more}
-
-[sinks.out]
-connector = "stdout"
-
-[flows.orders]
-source = "orders"
-throttle = "fair"
-sink = "out"
-"#
-        ),
-    );
+    let more = format!("properties.request.timeout.ms = 2000\n{more}");
+    let configuration = Configuration::new("")
+        .policy("fair", "fair-share")
+        .share_source("orders", servers, "fulfilment", &more)
+        .sink("out", "stdout", "")
+        .flow("orders", "orders", "out", "throttle = \"fair\"");
+    home.put(&configuration);
 }
 
 /// Checks while the cluster, which lives on this runtime, answers.

@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
-use tidegate_process_tests::{Home, Program, eventually, run_to_end};
+use tidegate_process_tests::{Configuration, Home, Program, eventually, run_to_end};
 use tidegate_share_broker::{Api, Effect, Fault, Options, Record, Service, Tally};
 
 const RUN: [&str; 3] = ["run", "--config", "tidegate.toml"];
@@ -23,35 +23,18 @@ async fn cluster(partitions: i32) -> Service {
 /// A flow from the share group to `stdout`, counted by the header `tenant`, with a throttle policy.
 fn configure(home: &Home, servers: &str, policy: &str, more: &str) {
     home.install(policy);
-    let text = format!(
-        r#"
-[host]
-admin-listen = "127.0.0.1:0"
-drain-timeout = "10s"
-
-[policies.{policy}]
-component = "{policy}.wasm"
-rules = "{policy}.toml"
-
-[sources.orders]
-connector = "kafka-sharegroup"
-properties.bootstrap.servers = "{servers}"
-share-group-id = "fulfilment"
-topic = "orders"
-source.parallelism = 2
-{more}
-
-[sinks.out]
-connector = "stdout"
-
-[flows.orders]
-source = "orders"
-throttle = "{policy}"
-key = "property:tenant"
-sink = "out"
-"#
-    );
-    home.write("tidegate.toml", text);
+    let flow = format!("throttle = \"{policy}\"\nkey = \"property:tenant\"");
+    let configuration = Configuration::new("drain-timeout = \"10s\"")
+        .policy(policy, policy)
+        .share_source(
+            "orders",
+            servers,
+            "fulfilment",
+            &format!("topic = \"orders\"\nsource.parallelism = 2\n{more}"),
+        )
+        .sink("out", "stdout", "")
+        .flow("orders", "orders", "out", &flow);
+    home.put(&configuration);
 }
 
 fn tally(service: &Service) -> Tally {
@@ -103,8 +86,7 @@ async fn a_tenant_above_its_rate_is_held_and_costs_no_delivery() {
     let home = Home::new();
     configure(&home, &service.bootstrap_servers(), "rate-rules", "");
     // Deferred more often than that, all the same.
-    let text = std::fs::read_to_string(home.path().join("tidegate.toml")).unwrap();
-    home.write("tidegate.toml", format!("{text}max-delivery-attempt = 2\n"));
+    home.edit("sink = \"out\"", "sink = \"out\"\nmax-delivery-attempt = 2");
     home.write(
         "policies/rate-rules.toml",
         "[[rule]]\nproperty.tenant = \"noisy\"\nrate = 4\nburst = 1\ndelay = \"250ms\"\n",

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use serde_json::Value;
-use tidegate_process_tests::{Ended, Home, Program, eventually, run_to_end};
+use tidegate_process_tests::{Configuration, Ended, Home, Program, eventually, run_to_end};
 use tidegate_test_brokers::kafka::{
     Acl, Certificates, Cluster, ClusterOptions, Listener, Mechanism, Operation, Record, Resource, Sasl,
 };
@@ -37,40 +37,18 @@ async fn a_flow_on_a_real_share_group() {
                  password=\"wonderland\";";
     home.write("login", login);
     let servers = cluster.bootstrap(Listener::SaslSsl);
-    home.write(
-        "tidegate.toml",
-        format!(
-            r#"
-[host]
-admin-listen = "127.0.0.1:0"
-drain-timeout = "10s"
-
-[policies.fair]
-component = "fair-share.wasm"
-rules = "fair-share.toml"
-
-[sources.orders]
-connector = "kafka-sharegroup"
-properties.bootstrap.servers = "{servers}"
-properties.security.protocol = "SASL_SSL"
-properties.sasl.mechanism = "SCRAM-SHA-512"
-properties.sasl.jaas.config = "file:login"
-properties.ssl.truststore.location = "ca.pem"
-share-group-id = "fulfilment"
-topic-pattern = "ord.*"
-source.parallelism = 2
-
-[sinks.out]
-connector = "stdout"
-
-[flows.orders]
-source = "orders"
-throttle = "fair"
-key = "property:tenant"
-sink = "out"
-"#
-        ),
-    );
+    let source = "properties.security.protocol = \"SASL_SSL\"\n\
+                  properties.sasl.mechanism = \"SCRAM-SHA-512\"\n\
+                  properties.sasl.jaas.config = \"file:login\"\n\
+                  properties.ssl.truststore.location = \"ca.pem\"\n\
+                  topic-pattern = \"ord.*\"\n\
+                  source.parallelism = 2";
+    let configuration = Configuration::new("drain-timeout = \"10s\"")
+        .policy("fair", "fair-share")
+        .share_source("orders", &servers, "fulfilment", source)
+        .sink("out", "stdout", "")
+        .flow("orders", "orders", "out", "throttle = \"fair\"\nkey = \"property:tenant\"");
+    home.put(&configuration);
     let program = Program::start(home.path(), &RUN);
     eventually("300 lines", || (program.lines().len() >= 300).then_some(())).await;
     let line: Value = serde_json::from_str(&program.lines()[0]).unwrap();
@@ -92,31 +70,12 @@ sink = "out"
 fn check(servers: &str, login: &str) -> Ended {
     let home = Home::new();
     home.install("fair-share");
-    home.write(
-        "tidegate.toml",
-        format!(
-            r#"
-[policies.fair]
-component = "fair-share.wasm"
-rules = "fair-share.toml"
-
-[sources.orders]
-connector = "kafka-sharegroup"
-properties.bootstrap.servers = "{servers}"
-share-group-id = "fulfilment"
-topic = "orders"
-{login}
-
-[sinks.out]
-connector = "stdout"
-
-[flows.orders]
-source = "orders"
-throttle = "fair"
-sink = "out"
-"#
-        ),
-    );
+    let configuration = Configuration::new("")
+        .policy("fair", "fair-share")
+        .share_source("orders", servers, "fulfilment", &format!("topic = \"orders\"\n{login}"))
+        .sink("out", "stdout", "")
+        .flow("orders", "orders", "out", "throttle = \"fair\"");
+    home.put(&configuration);
     run_to_end(home.path(), &["check", "--config", "tidegate.toml", "--connect"])
 }
 

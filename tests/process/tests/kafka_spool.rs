@@ -14,7 +14,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use serde_json::Value;
-use tidegate_process_tests::{Home, Program, eventually, kill_again_and_again, run_to_end};
+use tidegate_process_tests::{
+    Configuration, Home, Program, eventually, eventually_asked, kill_again_and_again, run_to_end,
+};
 use tidegate_share_broker::{GroupOptions, Options, Record, Service, Tally};
 
 const RUN: [&str; 3] = ["run", "--config", "tidegate.toml"];
@@ -39,31 +41,12 @@ async fn cluster() -> Service {
 }
 
 fn configure(home: &Home, servers: &str, sink: &str, more: &str) {
-    let text = format!(
-        r#"
-[host]
-admin-listen = "127.0.0.1:0"
-drain-timeout = "2s"
-state-dir = "state"
-
-[sources.orders]
-connector = "kafka-sharegroup"
-properties.bootstrap.servers = "{servers}"
-share-group-id = "{GROUP}"
-topic = "orders"
-ack = "implicit"
-{more}
-
-[sinks.out]
-{sink}
-
-[flows.orders]
-source = "orders"
-key = "property:tenant"
-sink = "out"
-"#
-    );
-    home.write("tidegate.toml", text);
+    let source = format!("topic = \"orders\"\nack = \"implicit\"\n{more}");
+    let configuration = Configuration::new("drain-timeout = \"2s\"\nstate-dir = \"state\"")
+        .share_source("orders", servers, GROUP, &source)
+        .section("sinks.out", sink)
+        .flow("orders", "orders", "out", "key = \"property:tenant\"");
+    home.put(&configuration);
 }
 
 fn to_file() -> &'static str {
@@ -252,12 +235,12 @@ async fn a_full_disk_stops_receiving_until_there_is_room() {
     assert!(program.log().contains("No space left on device"), "{}", program.log());
     let stopped_at = tally(&service).accepted;
     assert!(0 < stopped_at && stopped_at < u64::from(RECORDS) / 2, "{stopped_at}");
-    eventually_async("the flow tells", async || {
+    eventually_asked("the flow tells", async || {
         let flow = &program.get("/api/flows").await["flows"][0];
         flow["remarks"].to_string().contains("No space left on device").then_some(())
     })
     .await;
-    eventually_async("it is not ready", async || (program.ask("/readyz").await.0 == 503).then_some(())).await;
+    eventually_asked("it is not ready", async || (program.ask("/readyz").await.0 == 503).then_some(())).await;
     assert_eq!(program.metric("spool_in_trouble{source=\"orders\"}").await, 1);
     assert_eq!(tally(&service).accepted, stopped_at, "nothing is taken that cannot be kept");
 
@@ -271,18 +254,6 @@ async fn a_full_disk_stops_receiving_until_there_is_room() {
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);
     assert_eq!(tally(&service).exhausted, 0);
     service.stop().await;
-}
-
-/// The same as `eventually`, of something that has to be asked for.
-async fn eventually_async<T>(what: &str, mut condition: impl AsyncFnMut() -> Option<T>) -> T {
-    let deadline = tokio::time::Instant::now() + tidegate_process_tests::PATIENCE;
-    loop {
-        if let Some(value) = condition().await {
-            return value;
-        }
-        assert!(tokio::time::Instant::now() < deadline, "waited in vain: {what}");
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
 }
 
 /// Takes every request there; gives the numbers in them.

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use serde_json::Value;
-use tidegate_process_tests::{Home, Program, eventually, kill_again_and_again};
+use tidegate_process_tests::{Configuration, Home, Program, eventually, kill_again_and_again};
 use tidegate_test_brokers::kafka::{Cluster, ClusterOptions, Listener, Record};
 
 const RUN: [&str; 3] = ["run", "--config", "tidegate.toml"];
@@ -25,33 +25,11 @@ async fn kills_on_a_real_share_group_lose_nothing() {
     driver.configure_group("fulfilment", &settings).await.unwrap();
     let home = Home::new();
     let servers = cluster.bootstrap(Listener::Plaintext);
-    home.write(
-        "tidegate.toml",
-        format!(
-            r#"
-[host]
-admin-listen = "127.0.0.1:0"
-drain-timeout = "5s"
-state-dir = "state"
-
-[sources.orders]
-connector = "kafka-sharegroup"
-properties.bootstrap.servers = "{servers}"
-share-group-id = "fulfilment"
-topic = "orders"
-ack = "implicit"
-
-[sinks.out]
-connector = "file"
-path = "out.jsonl"
-
-[flows.orders]
-source = "orders"
-key = "property:tenant"
-sink = "out"
-"#
-        ),
-    );
+    let configuration = Configuration::new("drain-timeout = \"5s\"\nstate-dir = \"state\"")
+        .share_source("orders", &servers, "fulfilment", "topic = \"orders\"\nack = \"implicit\"")
+        .sink("out", "file", "path = \"out.jsonl\"")
+        .flow("orders", "orders", "out", "key = \"property:tenant\"");
+    home.put(&configuration);
     let out = home.file("out.jsonl");
     let made = Arc::new(AtomicU32::new(0));
     let is_over = Arc::new(AtomicU32::new(0));

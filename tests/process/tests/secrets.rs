@@ -13,7 +13,6 @@ use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use parking_lot::Mutex;
 use secrecy::SecretString;
@@ -22,13 +21,12 @@ use tidegate_connector::Clock;
 use tidegate_devbroker::{Broker, User};
 use tidegate_process_tests::secrets::{Haul, Marker};
 use tidegate_process_tests::{
-    Configuration, Consumed, Home, PATIENCE, Program, TOPIC, admin, run_to_end, run_with_variables,
+    Configuration, Consumed, Home, Program, TOPIC, admin, eventually_asked, run_to_end, run_with_variables,
     start_guarded_broker,
 };
 use tidegate_rocketmq::{ClientOptions, Endpoints, Fixed, Keys, Outgoing, Producer};
 use tidegate_telemetry::Telemetry;
 use tidegate_test_guests::Guest;
-use tokio::time::{Instant, sleep};
 
 const RUN: [&str; 3] = ["run", "--config", "tidegate.toml"];
 /// The most verbose there is.
@@ -162,7 +160,7 @@ impl Stage {
         let closed = format!("closed-{}", control().core());
         self.producer.send(Outgoing::lite(TOPIC, closed, "late".to_owned())).await.expect("sent");
         self.sent += BATCH;
-        wait_for(&format!("{BATCH} more accepted by {flow}"), async || {
+        eventually_asked(&format!("{BATCH} more accepted by {flow}"), async || {
             let accepted = total(program, flow, "accepted").await;
             (accepted >= before + BATCH as u64).then_some(())
         })
@@ -312,20 +310,9 @@ async fn total(program: &Program, flow: &str, name: &str) -> u64 {
     flow["totals"][name].as_u64().unwrap()
 }
 
-async fn wait_for<T>(what: &str, mut condition: impl AsyncFnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + PATIENCE;
-    loop {
-        if let Some(value) = condition().await {
-            return value;
-        }
-        assert!(Instant::now() < deadline, "waited in vain: {what}");
-        sleep(Duration::from_millis(50)).await;
-    }
-}
-
 /// Waits until the log, from here on, has a line with `text`.
 async fn wait_for_new_log(program: &Program, seen: &mut usize, text: &str) {
-    wait_for(&format!("`{text}` in the log"), async || {
+    eventually_asked(&format!("`{text}` in the log"), async || {
         let log = program.log();
         let at = log.get(*seen..)?.find(text)?;
         *seen += at + text.len();
@@ -615,7 +602,7 @@ async fn a_resolver_that_says_its_secret_aloud_is_not_heard() {
         for place in ["variable", "file", "half", "server"] {
             for (aloud, count) in [("panic", "panic"), ("failure", "unresolved")] {
                 let path = format!("/api/policies/{aloud}-{place}");
-                wait_for(&format!("{path} has failed"), async || {
+                eventually_asked(&format!("{path} has failed"), async || {
                     let policy = program.get(&path).await.to_string();
                     policy.contains(&format!("\"{count}\":")).then_some(())
                 })

@@ -8,7 +8,7 @@ use super::duplicates::Rules;
 use super::secrets::Secrets;
 use super::witness::Witness;
 use crate::load::{Load, Shape};
-use crate::random::Random;
+use tidegate_process_tests::Random;
 
 /// Brokers that run, with all that is on them, and what a host on them is like.
 pub(crate) trait Brokers: Sized {

@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use super::journal::{Journal, LifeId, Way};
 use super::secrets::Secrets;
 use crate::process::terminate;
-use crate::random::Random;
+use tidegate_process_tests::Random;
 
 const LANGUAGES: [Language; 3] = [Language::Python, Language::Go, Language::JavaScript];
 /// The workers: one of each language for each flow.

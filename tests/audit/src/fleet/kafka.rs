@@ -23,7 +23,7 @@ use super::witness::{Joined, Witness, metric};
 use crate::ledger::Place;
 use crate::load::{Load, Sender, Shape, Unsent};
 use crate::progress;
-use crate::random::Random;
+use tidegate_process_tests::Random;
 
 /// The brokers' user of the host that takes messages, and the name of its client.
 const USER: &str = "host-a";
@@ -232,19 +232,14 @@ impl Brokers for Kafka {
             common.policy(shares, "fair-share").policy(rates, "rate-rules").policy(renewals, "steady");
         for (at, flow) in Self::FLOWS.into_iter().enumerate() {
             let source = format!(
-                "connector = \"kafka-sharegroup\"\n\
-                 properties.bootstrap.servers = \"{servers}\"\n\
-                 properties.security.protocol = \"SASL_PLAINTEXT\"\n\
+                "properties.security.protocol = \"SASL_PLAINTEXT\"\n\
                  properties.sasl.mechanism = \"SCRAM-SHA-512\"\n\
                  properties.sasl.jaas.config = \"env:{LOGIN_VARIABLE}\"\n\
                  properties.client.id = \"{USER}\"\n\
-                 share-group-id = \"{group}\"\n\
                  topic = \"{topic}\"\n\
                  source.parallelism = 2\n\
                  renewal-policy = \"{renewals}\"\n\
                  renewal-ahead-time = \"{ahead}s\"",
-                servers = self.cluster.bootstrap(Listener::SaslPlaintext),
-                group = self.groups[at],
                 topic = self.layout.topics[at],
                 // Early, so that what waits for a moment is renewed.
                 ahead = LOCK.as_secs() - 1,
@@ -253,8 +248,10 @@ impl Brokers for Kafka {
                 "throttle = \"{}\"\nkey = \"property:tenant\"\nack = \"by-worker\"\nrenew-emitted = true",
                 self.policies[at]
             );
-            configuration =
-                configuration.section(&format!("sources.{flow}"), &source).flow(flow, flow, "workers", &more);
+            let servers = self.cluster.bootstrap(Listener::SaslPlaintext);
+            configuration = configuration
+                .share_source(flow, &servers, &self.groups[at], &source)
+                .flow(flow, flow, "workers", &more);
         }
         let login = format!(
             "org.apache.kafka.common.security.scram.ScramLoginModule required username=\"{USER}\" password=\"{}\";",

@@ -20,7 +20,7 @@ use super::witness::{Admissions, Admitted, Witness};
 use crate::ledger::Place;
 use crate::load::{self, Load, Shape};
 use crate::progress;
-use crate::random::Random;
+use tidegate_process_tests::Random;
 
 /// The broker's retries must not turn a message into a dead letter because workers were killed.
 const RETRY_MAX: u32 = 1_000;

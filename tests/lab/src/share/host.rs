@@ -70,16 +70,9 @@ impl Host {
         let (policies, state) = (self.policies.display(), directory.path().join("state"));
         let state = state.display();
         let host = format!("policy-dir = \"{policies}\"\nstate-dir = \"{state}\"\nlog-level = \"info\"");
-        let source = format!(
-            "connector = \"kafka-sharegroup\"\n\
-             properties.bootstrap.servers = \"{}\"\n\
-             share-group-id = \"{}\"\n\
-             topic = \"{TOPIC}\"",
-            subject.bootstrap, subject.group
-        );
         Configuration::new(&host)
             .policy("measured", "fair-share")
-            .section("sources.lab", &source)
+            .share_source("lab", subject.bootstrap, subject.group, &format!("topic = \"{TOPIC}\""))
             .sink("out", "discard", "")
             .flow("lab", "lab", "out", &format!("throttle = \"measured\"\nkey = \"property:{TENANT}\""))
             .toml()

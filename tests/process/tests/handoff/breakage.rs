@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
-use tidegate_process_tests::{Home, PATIENCE};
+use tidegate_process_tests::{Home, PATIENCE, eventually_asked};
 use tidegate_proto::handoff as proto;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpListener;
@@ -205,9 +205,9 @@ async fn a_pull_that_is_gone_takes_nothing() {
     let mut gone = TcpStream::connect(&stage.service.address).expect("connected");
     let head = format!("POST /v1/flows/tenants/pull HTTP/1.1\r\nHost: {}\r\n\r\n", stage.service.address);
     gone.write_all(head.as_bytes()).expect("written");
-    until("the pull is there", async || workers().await == 1).await;
+    eventually_asked("the pull is there", async || (workers().await == 1).then_some(())).await;
     drop(gone);
-    until("the pull is gone", async || workers().await == 0).await;
+    eventually_asked("the pull is gone", async || (workers().await == 0).then_some(())).await;
     stage.tenants.send("a", "a").await;
     let taken = stage.service.pull_all(1).await;
     assert_eq!(stage.service.settle(&taken, &json!({ "verdict": "accept" })), ["done"]);
@@ -232,8 +232,11 @@ async fn a_handshake_that_fails_is_told() {
     stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n").expect("written");
     // An alert, and the end.
     let _ = stream.read_to_end(&mut Vec::new());
-    let counted = async || stage.host.metric("handoff_refused_total{cause=\"tls\"}").await == 1;
-    until("it is counted", counted).await;
+    let counted = async || {
+        let refused = stage.host.metric("handoff_refused_total{cause=\"tls\"}").await;
+        (refused == 1).then_some(())
+    };
+    eventually_asked("it is counted", counted).await;
     stage.host.wait_for_log("a request was refused").await;
     stage.end().await;
 }
@@ -264,15 +267,6 @@ fn patient(endpoint: &str) -> Home {
     let home = home(endpoint, "", "");
     home.edit("invisible-duration = \"30s\"", "invisible-duration = \"10m\"");
     home
-}
-
-/// Waits until something is so.
-async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
-    let deadline = tokio::time::Instant::now() + PATIENCE;
-    while !is_so().await {
-        assert!(tokio::time::Instant::now() < deadline, "waited in vain: {what}");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
 }
 
 /// Takes and settles until so many have come.

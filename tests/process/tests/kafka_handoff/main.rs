@@ -46,12 +46,9 @@ impl Owner {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let address = listener.local_addr().expect("an address").to_string();
         drop(listener);
-        let source = format!(
-            "connector = \"kafka-sharegroup\"\nproperties.bootstrap.servers = \"{servers}\"\n\
-             share-group-id = \"{GROUP}\"\ntopic = \"{TOPIC}\"\n{more_source}"
-        );
+        let source = format!("topic = \"{TOPIC}\"\n{more_source}");
         let configuration = Configuration::new("drain-timeout = \"2s\"\nreceipt-key-file = \"fleet.key\"")
-            .section("sources.orders", &source)
+            .share_source("orders", servers, GROUP, &source)
             .workers("workers", &address, "tokens-file = \"tokens.toml\"")
             .flow("tenants", "orders", "workers", &format!("key = \"record-key\"\n{more_flow}"));
         home.put(&configuration);
